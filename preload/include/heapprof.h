@@ -73,6 +73,23 @@ int heapprof_mark(const char *name) HEAPPROF_WEAK;
 void heapprof_thread_pause(void) HEAPPROF_WEAK;
 void heapprof_thread_resume(void) HEAPPROF_WEAK;
 
+/* -- blocks of a pool --
+ *
+ * A pool cuts blocks out of memory that it has from malloc or mmap. These functions report its
+ * blocks, which are sampled as those of malloc are and have stacks of their own. The memory of a
+ * pool that is from malloc is then in the profile twice: once as the pool's, and once as its blocks.
+ * To leave out the first, pause the thread (heapprof_thread_pause) around the pool's own calls. */
+
+/* The pool has given out size bytes at ptr. */
+void heapprof_alloc(void *ptr, size_t size) HEAPPROF_WEAK;
+
+/* The pool takes back the block at ptr. Call it before the pool can give the memory out again. */
+void heapprof_free(void *ptr) HEAPPROF_WEAK;
+
+/* The pool has resized the block at old to size bytes, now at new_ptr. Call it before the pool can
+ * give the old memory out again. A null new_ptr changes nothing. */
+void heapprof_realloc(void *old, void *new_ptr, size_t size) HEAPPROF_WEAK;
+
 #ifdef __cplusplus
 }
 #endif

@@ -223,14 +223,15 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
         return None;
     }
     let owns_malloc = matches!(owner, MallocOwner::Other(None));
+    let mut why_not = "HEAPPROF_TAP=0".to_owned();
     if settings.taps {
-        tap_allocators(&mut settings, owns_malloc);
+        why_not = tap_allocators(&mut settings, owns_malloc).unwrap_or_default();
     }
     if owns_malloc && settings.tapped.is_empty() {
         say!(
-            "{} has its own malloc, which cannot be replaced{}: nothing is recorded",
+            "{} has its own malloc, which cannot be replaced, and is not tapped ({why_not}): \
+             nothing is recorded",
             String::from_utf8_lossy(&executable::path()),
-            if settings.taps { " or tapped" } else { "" }
         );
         return None;
     }
@@ -250,16 +251,20 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
     Some(settings)
 }
 
-/// Taps the allocators inside of the program, and lists them in the settings.
-fn tap_allocators(settings: &mut Settings, owns_malloc: bool) {
+/// Taps the allocators inside of the program, and lists them in the settings. Returns the reason if
+/// the program's own malloc is not tapped.
+fn tap_allocators(settings: &mut Settings, owns_malloc: bool) -> Option<String> {
+    let mut why_not = None;
     for outcome in taps::install(owns_malloc) {
         match outcome {
             Outcome::Tapped(what) => settings.tapped.push(what),
+            Outcome::RefusedMalloc(why) => why_not = Some(why),
             Outcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
                 "blocks of {why}; they are not recorded"
             )),
         }
     }
+    why_not
 }
 
 /// Reports that jemalloc serves the program, although its own allocator was to.

@@ -103,10 +103,20 @@ fn namespaces() {
 fn own_malloc() {
     let ran = Run::fixture("own_malloc").interval(1).run().well();
     assert_eq!(ran.claims().ok, ["own"]);
-    let [line] = ran.said()[..] else {
-        panic!("one line expected: {}", ran.stderr)
-    };
-    assert!(line.contains("own_malloc has its own malloc"));
+    assert_eq!(ran.stderr, "");
+    let log = ran.log().whole();
+    for size in [100, 1000] {
+        let blocks = log.blocks_of(size);
+        assert!(
+            matches!(blocks[..], [block] if !block.in_use),
+            "{size}: {blocks:?}"
+        );
+    }
+
+    let run = Run::fixture("own_malloc").interval(1);
+    let ran = run.env("HEAPPROF_TAP", "0").run().well();
+    assert_eq!(ran.claims().ok, ["own"]);
+    ran.assert_said(&["own_malloc has its own malloc", "HEAPPROF_TAP=0"]);
     // A log would say that nothing was allocated.
     assert_eq!(ran.files(), [""; 0]);
 }
@@ -541,9 +551,14 @@ fn an_allocator_that_is_called_by_its_own_name() {
             return nallocx(31001, 0) < 31001;
         }
     "#;
-    for (flag, lines) in [("-DCALLS", 1), ("-DLINKS", 0)] {
+    for (flag, taps, lines, blocks) in [
+        ("-DCALLS", "1", 0, 1),
+        ("-DCALLS", "0", 1, 0),
+        ("-DLINKS", "0", 0, 0),
+    ] {
         let flags = [flag, "-Wl,--no-as-needed", "-l:libjemalloc.so.2"];
-        let ran = Run::compiled("own_names", SOURCE, &flags).interval(1).run();
+        let run = Run::compiled("own_names", SOURCE, &flags).interval(1);
+        let ran = run.env("HEAPPROF_TAP", taps).run();
         assert_eq!(ran.code(), 0, "{}", ran.stderr);
         assert_eq!(ran.stderr, "");
         let said = ran.notes();
@@ -554,6 +569,6 @@ fn an_allocator_that_is_called_by_its_own_name() {
         assert!(all, "{said:?}");
         let log = ran.log().whole();
         assert_eq!(log.blocks_of(31001).len(), 1, "{flag}");
-        assert_eq!(log.blocks_of(31002).len(), 0, "{flag}");
+        assert_eq!(log.blocks_of(31002).len(), blocks, "{flag}");
     }
 }

@@ -178,6 +178,7 @@ fn own_malloc_cxx() {
         panic!("one line expected: {}", ran.stderr)
     };
     assert!(line.contains("own_malloc_cxx has its own malloc"));
+    assert!(line.contains("not tapped (realloc: "), "{line}");
     assert_eq!(ran.files(), [""; 0]);
 }
 

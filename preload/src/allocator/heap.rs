@@ -139,8 +139,8 @@ fn calloc_not_small(size: usize) -> *mut c_void {
 /// Otherwise a block of up to [`LARGEST_CACHED`] is moved to another such block. Larger blocks may
 /// grow in place, which is left to jemalloc.
 ///
-/// # Safety `ptr` is null or a live block of ours. `size` is not 0, unless `ptr` is null or the
-/// next allocator serves the program.
+/// # Safety
+/// `ptr` is null or a live block of ours. `size` is not 0, unless `ptr` is null.
 #[inline(always)]
 pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
@@ -187,7 +187,8 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     Class::new(bytes.wrapping_sub(spacing(bytes)), bytes)
 }
 
-/// Resizes a block whose class has `usable` bytes, none of which is `size`.
+/// Resizes a block of `usable` bytes that does not stay in place; 0: null, or a block of the next
+/// allocator, which decides, for a size of 0 as well.
 ///
 /// # Safety
 /// The contract of [`realloc`].

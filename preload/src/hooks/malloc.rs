@@ -203,7 +203,7 @@ unsafe fn free_by_resizing(ptr: *mut c_void, entry: u64) -> *mut c_void {
         sample::on_free(ptr);
     }
     // SAFETY: the caller's promise.
-    let new = unsafe { allocator::realloc(ptr, 0) };
+    let new = unsafe { allocator::realloc_elsewhere(ptr, 0, 0) };
     if !new.is_null() && !sample::passes(0) {
         // SAFETY: registers of this frame.
         sample::on_allocation(entry, new, 0, Fit::Resized, current_registers!());

@@ -27,7 +27,7 @@ use std::ops::Range;
 
 use heapprof_core::{EntryPatch, Filter};
 
-use crate::allocator::Fit;
+use crate::allocator::{self, Fit};
 use crate::arch::tap_stubs::{Check, Exit, TAIL, tail, tap_entry_stub};
 use crate::arch::thread_block::{thread_block, thread_pointer};
 use crate::hooks::sample::{self, OldSample};
@@ -228,6 +228,8 @@ pub(crate) enum Outcome {
     Tapped(String),
     /// It is left alone.
     Refused(String),
+    /// It is the program's own malloc, and is left alone.
+    RefusedMalloc(String),
 }
 
 /// At boot: taps the allocators of the program and of its libraries. `owns_malloc`: the program's own
@@ -243,8 +245,14 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
         } else {
             module.path()
         };
-        if !path.to_bytes().starts_with(b"/") {
+        let path_bytes = path.to_bytes();
+        if !path_bytes.starts_with(b"/") {
             continue; // the kernel's own, which has no file
+        }
+        // Libraries of the distribution have no symbols but dynamic ones, and there are many.
+        let is_system = SYSTEM.iter().any(|folder| path_bytes.starts_with(folder));
+        if is_system && !MARKS.iter().any(|mark| module.function(mark).is_some()) {
+            continue;
         }
         let file = File::open(path, libc::O_RDONLY, 0).ok();
         let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
@@ -258,7 +266,11 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
         };
         let code = module.address(code.start)..module.address(code.end);
         let mut tapped = Vec::new();
+        let is_next = allocator::next_library().is_some_and(|library| library == module.path());
         for (family, prefix) in allocators(&symbols, is_program && owns_malloc) {
+            if is_next && family != Family::Usual {
+                continue; // its functions have the usual names, too, and are called from our hooks
+            }
             let name = match is_program {
                 true => String::from_utf8_lossy(&executable::path()).into_owned(),
                 false => path.to_string_lossy().into_owned(),
@@ -273,6 +285,7 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
             };
             outcomes.push(match tap(&wanted, &symbols, &mut tapped) {
                 Ok(number) => Outcome::Tapped(format!("{name} ({number} functions)")),
+                Err(why) if family == Family::Usual => Outcome::RefusedMalloc(why),
                 Err(why) => Outcome::Refused(format!("{name}: {why}")),
             });
         }
@@ -286,21 +299,17 @@ fn allocators<'a>(symbols: &ElfSymbols<'a>, owns_malloc: bool) -> Vec<(Family, &
     if owns_malloc {
         found.push((Family::Usual, &b""[..]));
     }
-    const MARKS: [&[u8]; 4] = [
-        b"mallocx\0",
-        b"mi_malloc\0",
-        b"tc_malloc\0",
-        b"sn_rust_alloc\0",
-    ];
-    if !MARKS.iter().any(|mark| symbols.mentions(mark)) {
-        return found;
-    }
     for function in symbols.functions() {
         let known = known_by(function.name);
         found.extend(known.filter(|known| !found.contains(known)));
     }
     found
 }
+
+/// Folders of the distribution's libraries.
+const SYSTEM: [&[u8]; 3] = [b"/lib/", b"/lib64/", b"/usr/lib/"];
+/// Functions by which allocators in such libraries are known.
+const MARKS: [&CStr; 4] = [c"mallocx", c"mi_malloc", c"tc_malloc", c"sn_rust_alloc"];
 
 /// The program's file.
 const EXECUTABLE: &CStr = c"/proc/self/exe";

@@ -61,7 +61,8 @@ impl fmt::Display for Errno {
 
 /// Makes a system call, and returns the kernel's value or error.
 ///
-/// # Safety The arguments are valid for the system call `number`: pointers are valid for its reads
+/// # Safety
+/// The arguments are valid for the system call `number`: pointers are valid for its reads
 /// and writes.
 #[inline]
 pub(crate) unsafe fn syscall(number: i64, args: [u64; 6]) -> Result<u64, Errno> {

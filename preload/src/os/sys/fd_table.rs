@@ -32,7 +32,8 @@ pub(crate) fn unshare_descriptors() -> bool {
 impl File {
     /// Duplicates a descriptor of the process's main thread into this thread's table.
     ///
-    /// # Errors EBADF if the main thread has no such descriptor. Other errors if the main thread
+    /// # Errors
+    /// EBADF if the main thread has no such descriptor. Other errors if the main thread
     /// has ended, or if the kernel lacks the call (before Linux 5.6).
     pub(crate) fn of_process(number: u64) -> Result<File, Errno> {
         // SAFETY: numbers only.
