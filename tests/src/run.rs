@@ -79,6 +79,13 @@ impl Run {
         run
     }
 
+    /// Runs this program instead.
+    #[must_use]
+    pub fn with_program(mut self, path: impl Into<PathBuf>) -> Run {
+        self.program = path.into();
+        self
+    }
+
     /// Returns a run without the library: of a reader of profiles, or of a fixture for comparison.
     pub fn tool(path: impl Into<PathBuf>) -> Run {
         Run {
