@@ -25,7 +25,8 @@
 //!
 //! Pieces that run when an allocator is tapped:
 //!
-//! - [`EntryPatch`] plans a jump at a function's entry, and moves the instructions that it replaces.
+//! - [`EntryPatch`] plans a jump at a function's entry, and moves the instructions that it
+//! replaces.
 //!
 //! Pieces that run in the writer or in the reader:
 //!

@@ -77,8 +77,9 @@ void heapprof_thread_resume(void) HEAPPROF_WEAK;
  *
  * A pool cuts blocks out of memory that it has from malloc or mmap. These functions report its
  * blocks, which are sampled as those of malloc are and have stacks of their own. The memory of a
- * pool that is from malloc is then in the profile twice: once as the pool's, and once as its blocks.
- * To leave out the first, pause the thread (heapprof_thread_pause) around the pool's own calls. */
+ * pool that is from malloc is then in the profile twice: once as the pool's, and once as its
+ * blocks. To leave out the first, pause the thread (heapprof_thread_pause) around the pool's own
+ * calls. */
 
 /* The pool has given out size bytes at ptr. */
 void heapprof_alloc(void *ptr, size_t size) HEAPPROF_WEAK;

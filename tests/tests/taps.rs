@@ -1,4 +1,5 @@
-//! Taps: allocators that are linked into the program are recorded at the entries of their functions.
+//! Taps: allocators that are linked into the program are recorded at the entries of their
+//! functions.
 
 use heapprof_format::Counter;
 use heapprof_tests::{Build, Run, assert_truth, by_site};

@@ -74,8 +74,8 @@ fn is_extent_size_known() -> bool {
     }
 }
 
-/// Returns the usable bytes of a block of jemalloc's whose class does not tell them. 0: it is a block
-/// of the next allocator, which decides itself whether a block stays in place.
+/// Returns the usable bytes of a block of jemalloc's whose class does not tell them. 0: it is a
+/// block of the next allocator, which decides itself whether a block stays in place.
 ///
 /// # Safety
 /// `ptr` is a live block of ours.

@@ -11,13 +11,14 @@
 //!                                                     └─> sample
 //! ```
 //!
-//! The allocator stays the program's: it serves each call, with the same arguments. One block is one
-//! event. While the allocator serves a call, its own calls of tapped functions, or of malloc, are
-//! not recorded. Functions that are known to make no such calls have the check, by which most calls
-//! pass without the handler. A frame of the function itself is the innermost frame of each stack.
+//! The allocator stays the program's: it serves each call, with the same arguments. One block is
+//! one event. While the allocator serves a call, its own calls of tapped functions, or of malloc,
+//! are not recorded. Functions that are known to make no such calls have the check, by which most
+//! calls pass without the handler. A frame of the function itself is the innermost frame of each
+//! stack.
 //!
-//! Functions are found by the symbols of the program and of the libraries that it starts with. A
-//! function that cannot be changed exactly is left alone, and so is its whole allocator: a block that
+//! Functions are found by the symbols of the program and of the libraries that it starts with. If a
+//! function cannot be changed exactly, its whole allocator is left alone: a block that
 //! is recorded when it is allocated must be seen when it is freed.
 //!
 //! Danger: code of the program is changed (`os/code`), at boot only, before other threads exist.
@@ -232,8 +233,8 @@ pub(crate) enum Outcome {
     RefusedMalloc(String),
 }
 
-/// At boot: taps the allocators of the program and of its libraries. `owns_malloc`: the program's own
-/// `malloc` stands before this library's, and is tapped, too.
+/// At boot: taps the allocators of the program and of its libraries. `owns_malloc`: the program's
+/// own `malloc` stands before this library's, and is tapped, too.
 ///
 /// The caller is the only thread, inside of our code.
 pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {

@@ -1,8 +1,8 @@
 //! Code: memory for generated code near a module, and changes of a module's own code.
 //!
 //! Danger: running code is changed. That happens at boot, in our constructor, while this thread is
-//! the only one. It runs none of the changed functions, and no frame of its stack is in one of them.
-//! A page is writable or executable, never both.
+//! the only one. It runs none of the changed functions, and no frame of its stack is in one of
+//! them. A page is writable or executable, never both.
 
 use crate::os::sys::{self, Errno};
 
@@ -20,8 +20,8 @@ pub(crate) struct GeneratedCode {
 }
 
 impl GeneratedCode {
-    /// Maps `len` bytes, rounded up to pages, as near to `module` as there is room. `None`: there is
-    /// none within the reach of a jump.
+    /// Maps `len` bytes, rounded up to pages, as near to `module` as there is room. `None`: there
+    /// is none within the reach of a jump.
     pub(crate) fn near(module: std::ops::Range<u64>, len: usize) -> Option<GeneratedCode> {
         let len = len.next_multiple_of(PAGE as usize);
         let above = module.end.next_multiple_of(STEP);

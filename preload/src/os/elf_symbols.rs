@@ -31,8 +31,8 @@ pub(crate) struct ElfSymbols<'a> {
     strings: &'a [u8],
 }
 
-/// Returns the range of addresses, in the file's own address space, from its first executable segment
-/// to the end of its last. `None`: there is none, or the file is damaged.
+/// Returns the range of addresses, in the file's own address space, from its first executable
+/// segment to the end of its last. `None`: there is none, or the file is damaged.
 pub(crate) fn code_range(file: &[u8]) -> Option<Range<u64>> {
     let header: Elf64_Ehdr = read(file, 0)?;
     let segments = (0..u64::from(header.e_phnum)).filter_map(|index| -> Option<Elf64_Phdr> {
@@ -45,8 +45,8 @@ pub(crate) fn code_range(file: &[u8]) -> Option<Range<u64>> {
 }
 
 impl<'a> ElfSymbols<'a> {
-    /// Returns the full symbol table of a 64-bit file, or its dynamic one if it is stripped. `None`:
-    /// it has neither, or is damaged.
+    /// Returns the full symbol table of a 64-bit file, or its dynamic one if it is stripped.
+    /// `None`: it has neither, or is damaged.
     pub(crate) fn of(file: &'a [u8]) -> Option<ElfSymbols<'a>> {
         let header: Elf64_Ehdr = read(file, 0)?;
         if !header.e_ident.starts_with(b"\x7fELF\x02\x01") {

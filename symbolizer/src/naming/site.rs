@@ -274,8 +274,8 @@ pub fn is_allocator(function: &str) -> bool {
         || function.contains(" as core::alloc::global::GlobalAlloc>::")
 }
 
-/// Whether a function of that name is one by which jemalloc, mimalloc, tcmalloc or snmalloc give out
-/// blocks. The library records some of them (`preload/src/hooks/taps/functions.rs`).
+/// Whether a function of that name is one by which jemalloc, mimalloc, tcmalloc or snmalloc give
+/// out blocks. The library records some of them (`preload/src/hooks/taps/functions.rs`).
 fn is_of_another_allocator(function: &str) -> bool {
     const JEMALLOCS: [&str; 3] = ["mallocx", "rallocx", "xallocx"];
     let rest = |prefixes: &[&str]| {

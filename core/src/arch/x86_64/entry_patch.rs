@@ -22,7 +22,7 @@
 //! Three facts cannot be read from the function's own code, and are assumed:
 //!
 //! - A computed jump (through a jump table, or through a pointer in last position) never leads to a
-//!   prologue: up to the last instruction that takes stack memory, since a loop cannot run it twice.
+//! prologue: up to the last instruction that takes stack memory, since a loop cannot run it twice.
 //!   If other instructions are replaced, too, a function with such a jump is refused.
 //! - No other code branches into the replaced bytes. A compiler may put rare paths of a function
 //!   elsewhere (`name.cold`): [`EntryPatch::check_part`] checks such a part.
@@ -125,8 +125,8 @@ impl EntryPatch {
         self.at
     }
 
-    /// Returns how many bytes are replaced: those of the jump, and the rest of the last instruction,
-    /// which nothing executes any more.
+    /// Returns how many bytes are replaced: those of the jump, and the rest of the last
+    /// instruction, which nothing executes any more.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
@@ -159,8 +159,8 @@ impl EntryPatch {
         self.at % 8 + JUMP as u64 <= 8
     }
 
-    /// Returns true if a call moves. The trampoline pushes the return address and jumps, so that the
-    /// callee returns into the function. A thread with a shadow stack cannot return this way.
+    /// Returns true if a call moves. The trampoline pushes the return address and jumps, so that
+    /// the callee returns into the function. A thread with a shadow stack cannot return this way.
     #[must_use]
     pub fn moves_call(&self) -> bool {
         (self.moved.iter().flatten()).any(MovedInstruction::is_call)

@@ -55,8 +55,8 @@ impl Check {
         exits: [None; 3],
     };
 
-    /// The check of an allocation of as many bytes as the argument of that number says, `left` bytes
-    /// from the thread pointer being the sampler's countdown.
+    /// The check of an allocation of as many bytes as the argument of that number says, `left`
+    /// bytes from the thread pointer being the sampler's countdown.
     pub(crate) fn allocation(size: u8, left: i32) -> Option<Check> {
         let register = register(size)?;
         let mut check = Check::NONE;
@@ -79,7 +79,8 @@ impl Check {
         Some(check)
     }
 
-    /// The check of a free: the filter at that address, with the offsets and the shift of its words.
+    /// The check of a free: the filter at that address, with the offsets and the shift of its
+    /// words.
     pub(crate) fn free(
         ptr: u8,
         filter: u64,
@@ -101,7 +102,8 @@ impl Check {
         Some(check)
     }
 
-    /// Returns the code, with its exits leading to tails at these addresses, and itself at `address`.
+    /// Returns the code, with its exits leading to tails at these addresses, and itself at
+    /// `address`.
     pub(crate) fn code(
         &self,
         address: u64,

@@ -1,6 +1,6 @@
 //! The functions of known allocators: their names, and how each takes its arguments.
 
-/// What a call does. The numbers are those of integer arguments, from 0 on.
+/// The effect of a call. The numbers are those of integer arguments, from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
     /// Returns a new block of so many bytes.
@@ -267,8 +267,8 @@ pub(super) fn is_usual(name: &[u8]) -> bool {
     usual.any(|&(known, _)| known == name)
 }
 
-/// Returns the allocator that a function of that name belongs to, and the prefix of its functions, if
-/// the function is the one by which the allocator is known.
+/// Returns the allocator that a function of that name belongs to, and the prefix of its functions,
+/// if the function is the one by which the allocator is known.
 pub(super) fn known_by(name: &[u8]) -> Option<(Family, &[u8])> {
     let known = match name {
         b"mi_malloc" => (Family::Mimalloc, &name[..3]),

@@ -116,11 +116,11 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     .map(|address| address as *mut u8)
 }
 
-/// Maps `len` bytes of zeroed memory at that address. `None`: something is mapped there, or there is no
-/// memory.
+/// Maps `len` bytes of zeroed memory at that address. `None`: something is mapped there, or there
+/// is no memory.
 pub(crate) fn map_at(address: u64, len: usize) -> Option<u64> {
-    // SAFETY: a new anonymous mapping. With this flag it replaces nothing; an older kernel takes the
-    // address as a hint.
+    // SAFETY: a new anonymous mapping. With this flag it replaces nothing; an older kernel takes
+    // the address as a hint.
     let mapped = unsafe {
         syscall(
             libc::SYS_mmap,
