@@ -28,7 +28,7 @@ pub struct Look {
     pub now_ns: u64,
     /// Time on a processor so far.
     pub ran_ns: u64,
-    /// Whether the thread runs or waits for a processor, and for nothing else.
+    /// True if the thread runs or waits for a processor, and for nothing else.
     pub is_runnable: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Allowance {
     left_ns: u64,
     /// Time by the clock that is left while nothing keeps the thread from a processor.
     spare_ns: u64,
-    /// Whether it was seen to be kept from one.
+    /// True if it was seen to be kept from one.
     was_starved: bool,
     last: Option<Look>,
 }

@@ -121,12 +121,12 @@ impl Search {
         }
     }
 
-    /// Whether as much was read in vain as may be.
+    /// Returns true if as much was read in vain as may be.
     pub(crate) fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// Whether the payload is that of the header.
+    /// Returns true if the payload is that of the header.
     pub(crate) fn is_intact(&mut self, header: &FrameHeader, payload: &[u8]) -> bool {
         let is_intact = header.matches(payload);
         if !is_intact {

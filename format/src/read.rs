@@ -159,8 +159,8 @@ impl<'a> Reader<'a> {
         Some((self.next_frame - from) as u64)
     }
 
-    /// Whether so much of the log is damaged, in frames that overlap, that the rest is not searched
-    /// for intact ones.
+    /// Returns true if so much of the log is damaged, in frames that overlap, that the rest is not
+    /// searched for intact ones.
     pub fn has_given_up(&self) -> bool {
         self.search.is_over()
     }

@@ -107,12 +107,12 @@ impl Format {
         }
     }
 
-    /// Whether a terminal would choke on it.
+    /// Returns true if a terminal would choke on it.
     pub fn is_binary(self) -> bool {
         self == Format::Pprof
     }
 
-    /// Whether it has a place for numbers other than the four.
+    /// Returns true if it has a place for numbers other than the four.
     pub fn shows_pasts(self) -> bool {
         matches!(
             self,

@@ -74,7 +74,7 @@ struct Birth {
     row: u32,
     stack: u32,
     thread: u32,
-    /// Whether it came in the window, and not before.
+    /// True if it came in the window, and not before.
     counts: bool,
     inherited: bool,
     /// Allocations of its thread so far, itself included.
@@ -100,7 +100,7 @@ pub(crate) struct Allocation {
     pub interval: u64,
     /// When.
     pub time_ns: u64,
-    /// Whether it was in use already at that time, because a forked process had it from its parent:
+    /// True if it was in use already at that time, because a forked process had it from its parent:
     /// how long it lived is not known.
     pub inherited: bool,
 }
@@ -257,8 +257,8 @@ impl History {
         }
     }
 
-    /// Whether its lifetime counts: of blocks from before what is known begins, only those that
-    /// lived so long are known.
+    /// Returns true if its lifetime counts: of blocks from before what is known begins, only those
+    /// that lived so long are known.
     fn knows_age_of(&self, birth: &Birth) -> bool {
         !birth.inherited && birth.time_ns >= self.since_ns
     }

@@ -176,7 +176,7 @@ impl Input {
         })
     }
 
-    /// Whether it is a log that was joined from several.
+    /// Returns true if it is a log that was joined from several.
     pub fn is_join(&self) -> bool {
         join::is_join(self.bytes())
     }
@@ -291,7 +291,7 @@ impl Input {
         }
     }
 
-    /// Whether it is a bundle, which holds the files that name it as well.
+    /// Returns true if it is a bundle, which holds the files that name it as well.
     pub fn is_bundle(&self) -> bool {
         self.member.is_some()
     }
@@ -305,12 +305,12 @@ impl Input {
         self.bytes().len() as u64
     }
 
-    /// Whether there is nothing in it; never true, an empty file is not opened.
+    /// Returns true if there is nothing in it; never true, an empty file is not opened.
     pub fn is_empty(&self) -> bool {
         self.bytes().is_empty()
     }
 
-    /// Whether it is a log, and not a dump.
+    /// Returns true if it is a log, and not a dump.
     pub fn is_log(&self) -> bool {
         // The version is the reader's business: a newer log is a log.
         let name = &FILE_HEADER[..FILE_HEADER_LEN - 1];

@@ -55,7 +55,7 @@ pub enum JoinError {
     Joined,
 }
 
-/// Whether a log was joined from several.
+/// Returns true if a log was joined from several.
 pub(crate) fn is_join(log: &[u8]) -> bool {
     let second = Reader::new(log).ok().and_then(|mut reader| {
         reader.next_record().ok()??;
@@ -139,7 +139,7 @@ impl<'a> Join<'a> {
         self.members.len()
     }
 
-    /// Whether there is no log.
+    /// Returns true if there is no log.
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }

@@ -47,7 +47,7 @@ thread_local! {
     static UNCOUNTED: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Whether the bound is what the user gave, which no file changes.
+/// True if the bound is what the user gave, which no file changes.
 static IS_GIVEN: AtomicBool = AtomicBool::new(false);
 /// Name of the profile that is being read, cut if it is too long. It is not on the heap: the
 /// handler reads it when no more memory may be taken.
@@ -73,7 +73,7 @@ pub struct Exceeded<'a> {
     pub bound: usize,
     /// Bytes of the files that were opened.
     pub read: usize,
-    /// Whether the user gave the bound.
+    /// True if the user gave the bound.
     pub is_given: bool,
 }
 

@@ -140,7 +140,7 @@ pub(crate) fn print_kept_lines() {
     }
 }
 
-/// Whether there is a log that takes notices.
+/// True if there is a log that takes notices.
 static HAS_LOG: AtomicBool = AtomicBool::new(false);
 /// `HEAPPROF_VERBOSE`.
 static IS_VERBOSE: AtomicBool = AtomicBool::new(false);

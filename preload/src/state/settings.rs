@@ -62,7 +62,7 @@ pub(crate) struct Settings {
     pub(crate) verbose: bool,
     /// `HEAPPROFILE`: prefix of all files. Dumps are written only if it is set.
     pub(crate) prefix: Option<Vec<u8>>,
-    /// Whether `HEAPPROFILE` has gperftools' mark: the program is the child of a profiled one.
+    /// True if `HEAPPROFILE` has gperftools' mark: the program is the child of a profiled one.
     pub(crate) is_marked_child: bool,
     /// The program's folder at its start, from which paths are resolved, in forked children too.
     /// `None`: outside the root, or deleted.
@@ -83,7 +83,7 @@ pub(crate) struct Settings {
     pub(crate) record_over: u64,
     /// Records nothing until a request starts the recording.
     pub(crate) start_paused: bool,
-    /// Whether allocators inside of the program are tapped.
+    /// True if allocators inside of the program are tapped.
     pub(crate) taps: bool,
     /// The allocators that were tapped at boot, in words.
     pub(crate) tapped: Vec<String>,

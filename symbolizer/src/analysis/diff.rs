@@ -232,8 +232,8 @@ struct Nameless {
 }
 
 impl Nameless {
-    /// Whether a site of that function in this module, that one side has and the other has not, may
-    /// be there under another name: addresses of one build say nothing of another's.
+    /// Returns true if a site of that function in this module, that one side has and the other has
+    /// not, may be there under another name: addresses of one build say nothing of another's.
     fn may_hide(&self, place: &DiffSite, change: &Change) -> bool {
         let [has_before, has_after] = [change.before != 0.0, change.after != 0.0];
         let is_address = |name: &str| {

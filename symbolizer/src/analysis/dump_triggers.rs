@@ -60,7 +60,7 @@ struct Watch<F, E> {
     last_allocated: u64,
     last_freed: u64,
     high_water: u64,
-    /// Whether there was an event that is not of before the log's beginning.
+    /// True if there was an event that is not of before the log's beginning.
     has_begun: bool,
     next_ns: u64,
     failed: Option<E>,

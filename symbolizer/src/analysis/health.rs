@@ -69,7 +69,7 @@ impl Health {
         })
     }
 
-    /// Whether the sums agree.
+    /// Returns true if the sums agree.
     pub fn agrees(&self) -> bool {
         (self.samples - self.counted).abs() <= self.tolerance
     }

@@ -86,7 +86,7 @@ const MOST_TRIED: usize = 8;
 struct Taken(BTreeMap<u64, (u64, usize)>);
 
 impl Taken {
-    /// Whether there is nothing in the range, but for what is that module's own.
+    /// Returns true if there is nothing in the range, but for what is that module's own.
     fn has_room(&self, wanted: &Range<u64>, own: Option<usize>) -> bool {
         let before = self.0.range(..wanted.start).next_back();
         let before = before.filter(|(_, (end, _))| *end > wanted.start);

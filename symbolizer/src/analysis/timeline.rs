@@ -178,7 +178,7 @@ struct Drawing<G, O, K> {
     /// Rows of the ledger that are in a group, and which that is, of as many as were looked at.
     grouped: Vec<(usize, usize)>,
     looked_at: usize,
-    /// Whether there was an event that is not of before the first step.
+    /// True if there was an event that is not of before the first step.
     has_begun: bool,
 }
 

@@ -57,7 +57,7 @@ impl View {
         }
     }
 
-    /// Whether there is anything in it but what is in use.
+    /// Returns true if there is anything in it but what is in use.
     pub fn has_past(&self) -> bool {
         !matches!(self, View::Survivors { .. })
     }
@@ -68,16 +68,16 @@ impl View {
 pub struct Reading {
     /// The events that count.
     pub view: View,
-    /// Whether pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
+    /// True if pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
     /// temporary. They take memory for live blocks once more.
     pub pasts: Option<Temporary>,
     /// Other things to keep.
     pub detail: Detail,
-    /// Whether it is one of several logs that are added up. A time, of the clock on the wall or
+    /// True if it is one of several logs that are added up. A time, of the clock on the wall or
     /// since the start, may then lie outside of its run, which
     /// [`Run::outside`](crate::Run::outside) says and what it had to add does not go beyond.
     pub among_several: bool,
-    /// Whether what a forked process had from its parent is left out, because the parent's log is
+    /// True if what a forked process had from its parent is left out, because the parent's log is
     /// added, too.
     pub without_inherited: bool,
 }

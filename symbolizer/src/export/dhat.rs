@@ -29,9 +29,9 @@ struct Document {
     dhatFileVersion: u32,
     mode: &'static str,
     verb: &'static str,
-    /// Whether lifetimes are known.
+    /// True if lifetimes are known.
     bklt: bool,
-    /// Whether accesses are.
+    /// True if accesses are.
     bkacc: bool,
     /// The unit of time, the unit of a million times, and the largest time that is called short.
     tu: &'static str,

@@ -139,7 +139,7 @@ pub(super) fn intervals(profile: &Profile, options: &Options) -> Vec<String> {
     lines
 }
 
-/// Whether what is shown rests on no sample, and is an estimate all the same.
+/// Returns true if what is shown rests on no sample, and is an estimate all the same.
 pub(super) fn has_no_samples(profile: &Profile, measure: Measure) -> bool {
     match measure {
         Measure::Basic(metric) => profile.has_no_sample_of(metric),

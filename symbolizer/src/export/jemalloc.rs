@@ -149,7 +149,7 @@ fn only_interval(profile: &Profile) -> Option<u64> {
     (least == most && most > 1).then_some(most)
 }
 
-/// Whether a line would have blocks and no bytes.
+/// Returns true if a line would have blocks and no bytes.
 fn has_line_without_bytes(profile: &Profile) -> bool {
     let parts = profile.detail.threads.iter().flatten();
     let rows = profile.rows.iter().chain(parts.map(|part| &part.row));

@@ -24,7 +24,7 @@ impl Temporary {
         }
     }
 
-    /// Whether a block was, that was freed after so many nanoseconds and so many further
+    /// Returns true if a block was, that was freed after so many nanoseconds and so many further
     /// allocations of its thread.
     pub fn holds(self, lived_ns: u64, allocations: f64) -> bool {
         self.within_ns.is_some_and(|ns| lived_ns <= ns)

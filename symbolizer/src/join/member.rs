@@ -19,7 +19,7 @@ pub(super) struct Member<'a> {
     /// Duration by its own clock.
     pub(super) duration_ns: u64,
     pub(super) checkpoint: Option<Checkpoint>,
-    /// Whether what it had from its parent is left out.
+    /// True if what it had from its parent is left out.
     pub(super) without_inherited: bool,
     /// The joined log's number of each of its stacks, by the log's own number.
     pub(super) stacks: NumberMap<u32, u32>,

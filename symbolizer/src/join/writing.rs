@@ -56,11 +56,11 @@ pub(super) struct Writing<'a, W> {
     whole: &'a Profile,
     encoder: Encoder,
     out: &'a mut W,
-    /// Whether each stack is written.
+    /// True if each stack is written.
     known: Vec<bool>,
-    /// Whether the thread that inherited blocks are said to come from is written.
+    /// True if the thread that inherited blocks are said to come from is written.
     has_inherited: bool,
-    /// Whether the thread that is said to free what processes leave is written.
+    /// True if the thread that is said to free what processes leave is written.
     has_left: bool,
     /// How many ids each thread has had.
     ids: NumberMap<u64, u64>,

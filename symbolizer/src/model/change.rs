@@ -23,14 +23,14 @@ pub struct Change {
     pub noise: Noise,
     /// The variance of what there was.
     pub before_variance: f64,
-    /// Whether a side comes from a dump that does not state its errors, or may have it under
+    /// True if a side comes from a dump that does not state its errors, or may have it under
     /// another name.
     pub is_unsure: bool,
-    /// Whether a side may have missed blocks that the other has: then nothing is exact.
+    /// True if a side may have missed blocks that the other has: then nothing is exact.
     pub may_be_missed: bool,
 }
 
-/// Whether a change is more than noise.
+/// True if a change is more than noise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Every allocation was recorded: it is what it is.
@@ -44,7 +44,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether noise may have made an amount, by its own error: as `heapprof diff` judges
+    /// Returns true if noise may have made an amount, by its own error: as `heapprof diff` judges
     /// differences.
     pub fn of_amount(amount: &Amount) -> Verdict {
         match amount.z() {
@@ -102,7 +102,7 @@ impl Change {
         }
     }
 
-    /// Whether it is more than noise.
+    /// Returns true if it is more than noise.
     pub fn verdict(&self) -> Verdict {
         match self.z() {
             None => Verdict::Unknown,

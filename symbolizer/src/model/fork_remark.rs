@@ -42,7 +42,8 @@ pub(crate) fn remark_on(run: &Run) -> &str {
     remark.map_or("", |first| &first.name)
 }
 
-/// Whether a run begins with blocks that the process had from its parent, all of them at time 0.
+/// Returns true if a run begins with blocks that the process had from its parent, all of them at
+/// time 0.
 pub(crate) fn begins_with_inherited(run: &Run) -> bool {
     !remark_on(run).is_empty() && run.checkpoint.is_none()
 }

@@ -26,7 +26,7 @@ pub struct LoadedModule {
 const DEEPEST_OVERLAP: usize = 16;
 
 impl LoadedModule {
-    /// Whether the address lies in one of its segments.
+    /// Returns true if the address lies in one of its segments.
     pub fn contains(&self, avma: u64) -> bool {
         self.segment_of(avma).is_some()
     }
@@ -45,12 +45,12 @@ impl LoadedModule {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// Whether it is the profiler itself.
+    /// Returns true if it is the profiler itself.
     pub fn is_profiler(&self) -> bool {
         self.name().starts_with("libheapprof")
     }
 
-    /// Whether it is an allocator, ours or another's: its functions are nobody's site.
+    /// Returns true if it is an allocator, ours or another's: its functions are nobody's site.
     pub fn is_allocator(&self) -> bool {
         const BEGIN: [&str; 3] = ["libjemalloc", "libtcmalloc", "libmimalloc"];
         self.is_profiler() || BEGIN.iter().any(|begin| self.name().starts_with(begin))

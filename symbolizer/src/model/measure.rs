@@ -120,7 +120,7 @@ impl Measure {
         }
     }
 
-    /// Whether it counts bytes, or byte-seconds.
+    /// Returns true if it counts bytes, or byte-seconds.
     pub fn is_bytes(self) -> bool {
         match self {
             Measure::Basic(metric) => metric.is_bytes(),
@@ -157,12 +157,12 @@ impl Measure {
         }
     }
 
-    /// Whether it is multiplied by a time.
+    /// Returns true if it is multiplied by a time.
     pub fn is_over_time(self) -> bool {
         matches!(self, Measure::HeaptimeBytes | Measure::HeaptimeObjects)
     }
 
-    /// Whether it is a speed, and may be negative.
+    /// Returns true if it is a speed, and may be negative.
     pub fn is_growth(self) -> bool {
         matches!(self, Measure::GrowthBytes | Measure::GrowthObjects)
     }
@@ -236,7 +236,7 @@ impl Measure {
         }
     }
 
-    /// Whether it needs the past.
+    /// Returns true if it needs the past.
     pub fn needs_pasts(self) -> bool {
         !matches!(self, Measure::Basic(_))
     }

@@ -44,12 +44,12 @@ impl Metric {
         if self.is_bytes() { "bytes" } else { "objects" }
     }
 
-    /// Whether it counts bytes.
+    /// Returns true if it counts bytes.
     pub fn is_bytes(self) -> bool {
         matches!(self, Metric::InUseBytes | Metric::AllocatedBytes)
     }
 
-    /// Whether it leaves out what was freed.
+    /// Returns true if it leaves out what was freed.
     pub fn is_in_use(self) -> bool {
         matches!(self, Metric::InUseBytes | Metric::InUseObjects)
     }
@@ -125,7 +125,7 @@ impl Numbers {
         }
     }
 
-    /// Whether all are zero.
+    /// Returns true if all are zero.
     pub fn is_zero(&self) -> bool {
         *self == Numbers::default()
     }

@@ -17,9 +17,9 @@ pub struct Part {
     pub run: Run,
     /// How exact its numbers are.
     pub precision: Precision,
-    /// Whether its file was read to its end without a doubt.
+    /// True if its file was read to its end without a doubt.
     pub is_whole: bool,
-    /// Whether what it had from its parent is left out, because the parent's log is read as well.
+    /// True if what it had from its parent is left out, because the parent's log is read as well.
     pub without_inherited: bool,
     /// The numbers that its threads have in the merged profile.
     pub threads: Range<u32>,

@@ -13,7 +13,7 @@ pub struct Peak {
     pub time_ns: u64,
     /// How many they were.
     pub bytes: Fixed,
-    /// Whether it was before what is kept of a log that rotates: which blocks these were, nobody
+    /// True if it was before what is kept of a log that rotates: which blocks these were, nobody
     /// knows any more.
     pub is_gone: bool,
 }

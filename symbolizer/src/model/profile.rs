@@ -101,7 +101,7 @@ pub struct Account {
 }
 
 impl Account {
-    /// Whether the file was read to its end without a doubt.
+    /// Returns true if the file was read to its end without a doubt.
     pub fn is_whole(&self) -> bool {
         self.damage.is_empty() && self.missing_frames == 0 && self.torn.is_none()
     }
@@ -143,7 +143,8 @@ pub struct CallStack {
 }
 
 impl CallStack {
-    /// Whether that frame's address is the instruction itself and not the one behind a call.
+    /// Returns true if that frame's address is the instruction itself and not the one behind a
+    /// call.
     pub fn is_exact(&self, index: usize) -> bool {
         let is_interrupted = |index| self.interrupted.binary_search(&index).is_ok();
         index == 0 || u32::try_from(index).is_ok_and(is_interrupted)
@@ -197,8 +198,8 @@ impl Profile {
         }
     }
 
-    /// Whether the numbers lack what a log's missing end would tell: a log among these was cut, and
-    /// what is shown reaches to its last record.
+    /// Returns true if the numbers lack what a log's missing end would tell: a log among these was
+    /// cut, and what is shown reaches to its last record.
     pub fn lacks_an_end(&self) -> bool {
         let is_cut = |run: &Run| {
             let is_to_the_end = |span: Span| span.to.time_ns() >= run.duration_ns;
@@ -217,7 +218,7 @@ impl Profile {
         self.detail.keep_survivors(survives);
     }
 
-    /// Whether a dump says of its numbers that they are estimates.
+    /// Returns true if a dump says of its numbers that they are estimates.
     fn states_an_error(&self) -> bool {
         let stated = self.stated_errors.iter().flatten();
         stated.copied().any(|error| error > 0.0)
@@ -253,8 +254,9 @@ impl Profile {
         }
     }
 
-    /// Whether a metric rests on no sample: then it is an estimate of which the samples tell
-    /// neither value nor error, and [`unseen_bytes`](Self::unseen_bytes) bounds what there may be.
+    /// Returns true if a metric rests on no sample: then it is an estimate of which the samples
+    /// tell neither value nor error, and [`unseen_bytes`](Self::unseen_bytes) bounds what there may
+    /// be.
     pub fn has_no_sample_of(&self, metric: Metric) -> bool {
         self.precision() == Precision::Sampled && metric.samples_of(&self.totals()) == 0
     }

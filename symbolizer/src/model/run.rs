@@ -52,7 +52,7 @@ pub struct Run {
     pub outside: Option<Outside>,
     /// Why this profile was taken, for one that was taken on an occasion.
     pub reason: String,
-    /// Whether it is that of several processes whose logs were joined into one: with one clock and
+    /// True if it is that of several processes whose logs were joined into one: with one clock and
     /// one heap, as if they were one.
     pub is_joined: bool,
 }
@@ -64,7 +64,7 @@ pub struct Regime {
     pub time_ns: u64,
     /// Mean sampling interval in bytes; 0: recording was stopped.
     pub interval: u64,
-    /// Whether the budget for samples called for it, and not somebody.
+    /// True if the budget for samples called for it, and not somebody.
     pub by_budget: bool,
 }
 
@@ -241,8 +241,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Whether the log's last records may be missing: the process went on after them, or ended
-    /// without them.
+    /// Returns true if the log's last records may be missing: the process went on after them, or
+    /// ended without them.
     pub fn is_cut(self) -> bool {
         matches!(self, Ending::CutOff | Ending::Said(EndReason::Cut))
     }

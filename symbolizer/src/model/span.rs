@@ -30,7 +30,7 @@ impl Cut {
         }
     }
 
-    /// Whether that event comes before the cut.
+    /// Returns true if that event comes before the cut.
     pub fn includes(self, record: u64, at_ns: u64) -> bool {
         match self {
             Cut::Nothing => false,
@@ -62,7 +62,7 @@ impl Span {
         }
     }
 
-    /// Whether a block that came at that time is old enough.
+    /// Returns true if a block that came at that time is old enough.
     pub fn is_old_enough(self, came_ns: u64) -> bool {
         self.survived_ns
             .is_none_or(|age_ns| came_ns.saturating_add(age_ns) <= self.to.time_ns())

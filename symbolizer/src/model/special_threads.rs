@@ -11,7 +11,7 @@ use heapprof_format::Alloc;
 /// Number of the thread that inherited blocks are said to come from.
 pub(crate) const BEFORE_THE_FORK: u32 = u32::MAX;
 
-/// Whether a block is one that a forked process had from its parent.
+/// Returns true if a block is one that a forked process had from its parent.
 pub(crate) fn is_inherited(alloc: &Alloc) -> bool {
     alloc.thread == BEFORE_THE_FORK
 }

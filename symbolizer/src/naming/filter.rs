@@ -33,7 +33,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Whether it lets everything through.
+    /// Returns true if it lets everything through.
     pub fn is_empty(&self) -> bool {
         self.focus.is_none() && self.ignore.is_none() && self.hide.is_none()
     }

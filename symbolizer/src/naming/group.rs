@@ -78,12 +78,12 @@ impl By {
         }
     }
 
-    /// Whether it is about frames, and not about blocks.
+    /// Returns true if it is about frames, and not about blocks.
     pub fn is_place(self) -> bool {
         !matches!(self, By::Thread | By::Process | By::Size | By::Type)
     }
 
-    /// Whether the numbers of a row may be of several: it needs a profile read with
+    /// Returns true if the numbers of a row may be of several: it needs a profile read with
     /// [`Detail::threads`](crate::Detail::threads).
     pub fn divides_rows(self) -> bool {
         matches!(self, By::Thread | By::Process)

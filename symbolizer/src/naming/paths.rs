@@ -124,7 +124,7 @@ impl<T> Paths<T> {
         self.paths.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are none.
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }

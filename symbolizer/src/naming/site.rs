@@ -222,7 +222,8 @@ impl Index {
     }
 }
 
-/// Whether a frame is an allocation function or the plumbing of a standard library: nobody's site.
+/// Returns true if a frame is an allocation function or the plumbing of a standard library:
+/// nobody's site.
 pub(crate) fn is_plumbing(
     module: Option<&LoadedModule>,
     function: &str,
@@ -234,7 +235,7 @@ pub(crate) fn is_plumbing(
         || file.is_some_and(is_library_file)
 }
 
-/// Whether a function of that name is an allocation function, of C, C++ or Rust.
+/// Returns true if a function of that name is an allocation function, of C, C++ or Rust.
 pub fn is_allocator(function: &str) -> bool {
     const EXACT: [&str; 24] = [
         "malloc",
@@ -274,8 +275,8 @@ pub fn is_allocator(function: &str) -> bool {
         || function.contains(" as core::alloc::global::GlobalAlloc>::")
 }
 
-/// Whether a function of that name is one by which jemalloc, mimalloc, tcmalloc or snmalloc give
-/// out blocks. The library records some of them (`preload/src/hooks/taps/functions.rs`).
+/// Returns true if a function of that name is one by which jemalloc, mimalloc, tcmalloc or snmalloc
+/// give out blocks. The library records some of them (`preload/src/hooks/taps/functions.rs`).
 fn is_of_another_allocator(function: &str) -> bool {
     const JEMALLOCS: [&str; 3] = ["mallocx", "rallocx", "xallocx"];
     let rest = |prefixes: &[&str]| {
@@ -289,8 +290,8 @@ fn is_of_another_allocator(function: &str) -> bool {
     JEMALLOCS.iter().any(|name| function.ends_with(name)) || function.starts_with("sn_rust_alloc")
 }
 
-/// Whether a function belongs to the standard library of C++ or Rust, or to what Rust's maps are
-/// made of.
+/// Returns true if a function belongs to the standard library of C++ or Rust, or to what Rust's
+/// maps are made of.
 pub(crate) fn is_library(function: &str) -> bool {
     const ROOTS: [&str; 6] = [
         "std::",
@@ -315,9 +316,9 @@ pub(crate) fn is_library(function: &str) -> bool {
     ROOTS[..3].iter().any(|root| after_type.starts_with(root))
 }
 
-/// Whether a source file belongs to the standard library of Rust or C++. Names do not tell always:
-/// a method of a primitive type (`<str>::to_uppercase`), or an inlined function of which only the
-/// last part of its name is known.
+/// Returns true if a source file belongs to the standard library of Rust or C++. Names do not tell
+/// always: a method of a primitive type (`<str>::to_uppercase`), or an inlined function of which
+/// only the last part of its name is known.
 fn is_library_file(file: &str) -> bool {
     let rust = file.contains("/rustc/") && file.contains("/library/");
     rust || file.contains("/lib/rustlib/src/rust/library/") || file.contains("/include/c++/")

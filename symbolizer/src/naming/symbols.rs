@@ -174,7 +174,7 @@ impl Symbols {
         self.perf_map.as_ref()
     }
 
-    /// Whether a file is used on the user's word, who named a folder around it.
+    /// Returns true if a file is used on the user's word, who named a folder around it.
     pub(crate) fn is_given(&self, path: &Path) -> bool {
         self.given_roots.iter().any(|root| path.starts_with(root))
     }

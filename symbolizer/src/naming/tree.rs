@@ -186,12 +186,12 @@ impl Names {
 
 /// A tree while it grows: of each node only what says where it will stand.
 struct Shape {
-    sprouts: Vec<Sprout>,
+    drafts: Vec<DraftNode>,
     /// By parent and name.
     below: HashMap<(u32, u32), u32>,
 }
 
-struct Sprout {
+struct DraftNode {
     parent: u32,
     name: u32,
     /// The value that it is sorted by.
@@ -200,13 +200,13 @@ struct Sprout {
 
 impl Default for Shape {
     fn default() -> Self {
-        let root = Sprout {
+        let root = DraftNode {
             parent: 0,
             name: 0,
             value: 0.0,
         };
         Shape {
-            sprouts: vec![root],
+            drafts: vec![root],
             below: HashMap::new(),
         }
     }
@@ -217,57 +217,57 @@ impl Shape {
     fn grow(&mut self, path: impl Iterator<Item = u32>, value: f64) -> u32 {
         let mut node = 0;
         for name in path {
-            let sprouts = &mut self.sprouts;
+            let drafts = &mut self.drafts;
             node = *self.below.entry((node, name)).or_insert_with(|| {
-                sprouts.push(Sprout {
+                drafts.push(DraftNode {
                     parent: node,
                     name,
                     value: 0.0,
                 });
-                sprouts.len() as u32 - 1
+                drafts.len() as u32 - 1
             });
-            self.sprouts[node as usize].value += value;
+            self.drafts[node as usize].value += value;
         }
         node
     }
 
-    /// The nodes as a tree has them, without numbers, and where each sprout stands among them.
+    /// The nodes as a tree has them, without numbers, and where each draft stands among them.
     fn in_order(self, names: &[String]) -> (Vec<Node>, Vec<u32>) {
-        let Shape { sprouts, below } = self;
+        let Shape { drafts, below } = self;
         drop(below);
-        let of = |sprout: u32| &sprouts[sprout as usize];
-        let mut sorted: Vec<u32> = (1..sprouts.len() as u32).collect();
+        let of = |draft: u32| &drafts[draft as usize];
+        let mut sorted: Vec<u32> = (1..drafts.len() as u32).collect();
         sorted.sort_unstable_by(|&a, &b| {
-            let name = |sprout: &Sprout| &names[sprout.name as usize];
+            let name = |draft: &DraftNode| &names[draft.name as usize];
             let (a, b) = (of(a), of(b));
             (a.parent.cmp(&b.parent))
                 .then_with(|| b.value.total_cmp(&a.value))
                 .then_with(|| name(a).cmp(name(b)))
         });
         // Where in `sorted` the children of each begin; one more for the last one's end.
-        let mut begins = vec![0; sprouts.len() + 1];
+        let mut begins = vec![0; drafts.len() + 1];
         for &child in &sorted {
             begins[of(child).parent as usize + 1] += 1;
         }
-        for parent in 0..sprouts.len() {
+        for parent in 0..drafts.len() {
             begins[parent + 1] += begins[parent];
         }
         let mut standing: Vec<u32> = vec![0];
-        let mut place_of = vec![0; sprouts.len()];
-        let mut nodes: Vec<Node> = Vec::with_capacity(sprouts.len());
-        while let Some(&sprout) = standing.get(nodes.len()) {
-            place_of[sprout as usize] = nodes.len() as u32;
-            let parent = &nodes.get(place_of[of(sprout).parent as usize] as usize);
+        let mut place_of = vec![0; drafts.len()];
+        let mut nodes: Vec<Node> = Vec::with_capacity(drafts.len());
+        while let Some(&draft) = standing.get(nodes.len()) {
+            place_of[draft as usize] = nodes.len() as u32;
+            let parent = &nodes.get(place_of[of(draft).parent as usize] as usize);
             let depth = parent.map_or(0, |parent| parent.depth + 1);
             let first = standing.len() as u32;
-            standing.extend(&sorted[begins[sprout as usize]..begins[sprout as usize + 1]]);
+            standing.extend(&sorted[begins[draft as usize]..begins[draft as usize + 1]]);
             nodes.push(Node {
                 own: Numbers::default(),
                 total: Numbers::default(),
                 totals: Totals::default(),
                 own_amount: Amount::default(),
                 amount: Amount::default(),
-                name: of(sprout).name,
+                name: of(draft).name,
                 depth,
                 children: first..standing.len() as u32,
             });

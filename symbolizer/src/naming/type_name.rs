@@ -54,8 +54,8 @@ pub fn type_of<'a>(
     found.map(|found| found.shown()).or(element)
 }
 
-/// Whether a frame may lie between the allocation function and the container that wanted the
-/// memory.
+/// Returns true if a frame may lie between the allocation function and the container that wanted
+/// the memory.
 fn is_plumbing(function: &str) -> bool {
     crate::naming::site::is_allocator(function)
         || crate::naming::site::is_library(function)

@@ -60,10 +60,10 @@ pub struct Fold {
     last_samples: LastSamples,
     /// In the checkpoint that the log begins with.
     resuming: bool,
-    /// Whether samples from before a fork are left out, and those that were.
+    /// True if samples from before a fork are left out, and those that were.
     without_inherited: bool,
     left_out: HashSet<u64>,
-    /// Whether the log says what there was before the fork.
+    /// True if the log says what there was before the fork.
     has_inherited: bool,
     /// Bytes from before a fork that were in use at the checkpoint.
     inherited: Fixed,
@@ -109,7 +109,7 @@ impl Fold {
         self
     }
 
-    /// Whether what comes is still part of the checkpoint that the log begins with.
+    /// Returns true if what comes is still part of the checkpoint that the log begins with.
     pub(crate) fn is_resuming(&self) -> bool {
         self.resuming
     }

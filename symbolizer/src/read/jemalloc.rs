@@ -22,7 +22,7 @@ pub struct JemallocError {
     pub what: &'static str,
 }
 
-/// Whether the bytes begin as jemalloc's form does.
+/// Returns true if the bytes begin as jemalloc's form does.
 pub(crate) fn is_jemalloc(bytes: &[u8]) -> bool {
     bytes.starts_with(b"heap_v2/")
 }

@@ -174,7 +174,7 @@ pub(crate) fn start_of(log: &[u8]) -> Option<Start> {
     }
 }
 
-/// Whether the join was made already.
+/// Returns true if the join was made already.
 fn is_joined(log: &[u8]) -> bool {
     let second = Reader::new(log).ok().and_then(|mut reader| {
         reader.next_record().ok()?;

@@ -168,7 +168,7 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
     Joined::map(&kept).ok()
 }
 
-/// Whether a file is an older segment by its name, and then the name of the newest.
+/// Returns true if a file is an older segment by its name, and then the name of the newest.
 pub fn newest_of(name: &str) -> Option<String> {
     let (base, number) = name.strip_suffix(EXTENSION)?.rsplit_once('.')?;
     let is_number = number.len() >= 4 && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -261,7 +261,7 @@ impl Segment {
     }
 }
 
-/// Whether the checkpoint that a segment begins with is complete.
+/// Returns true if the checkpoint that a segment begins with is complete.
 fn is_whole(bytes: &[u8]) -> bool {
     let Ok(mut reader) = Reader::new(bytes) else {
         return false;

@@ -123,7 +123,7 @@ struct Steps {
 struct Peak {
     time_s: f64,
     bytes: f64,
-    /// Whether the groups know what it was made of.
+    /// True if the groups know what it was made of.
     is_known: bool,
 }
 

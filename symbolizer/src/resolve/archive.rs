@@ -30,7 +30,7 @@ impl Archive {
     }
 }
 
-/// Whether the bytes begin as a tar file does.
+/// Returns true if the bytes begin as a tar file does.
 pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.get(257..262) == Some(b"ustar")
 }

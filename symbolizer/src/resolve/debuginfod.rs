@@ -136,7 +136,7 @@ impl fmt::Debug for Debuginfod {
 }
 
 impl PartialEq for Debuginfod {
-    /// Whether they are the same: two clients with equal settings still have two budgets.
+    /// Returns true if they are the same: two clients with equal settings still have two budgets.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

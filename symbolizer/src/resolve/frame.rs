@@ -24,7 +24,7 @@ pub struct Frame {
     pub line: Option<u32>,
     /// The column, from 1. `None` where the compiler gives none.
     pub column: Option<u32>,
-    /// Whether this function was inlined into the next frame. False for the last frame of an
+    /// True if this function was inlined into the next frame. False for the last frame of an
     /// address.
     pub inlined: bool,
 }
@@ -98,7 +98,7 @@ impl Name {
         self.demangled.as_deref().unwrap_or(&self.raw)
     }
 
-    /// Whether `raw` is a mangled name that could be read.
+    /// Returns true if `raw` is a mangled name that could be read.
     pub fn is_mangled(&self) -> bool {
         self.demangled.is_some()
     }

@@ -105,7 +105,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether a server said, now or before, that it does not have the file.
+    /// Returns true if a server said, now or before, that it does not have the file.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self, Outcome::NotServed | Outcome::NotServedBefore { .. })
     }
@@ -176,7 +176,7 @@ pub enum Reason {
         path: PathBuf,
         /// The recorded build-id.
         build_id: Option<BuildId>,
-        /// Whether it was already deleted while the process ran.
+        /// True if it was already deleted while the process ran.
         deleted: bool,
     },
     /// The file at the recorded path is another build.
@@ -391,7 +391,7 @@ pub struct ModuleReport {
     pub path: PathBuf,
     /// The recorded build-id.
     pub build_id: Option<BuildId>,
-    /// Whether the files used are known to be those that ran.
+    /// True if the files used are known to be those that ran.
     pub identity: Identity,
     /// Every file tried, in order, and what became of it. Split units: the first few of each
     /// outcome.

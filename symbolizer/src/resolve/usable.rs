@@ -51,7 +51,7 @@ impl Usable {
         self.0.data()
     }
 
-    /// Whether it is the file that has that stamp, as far as the stamp says.
+    /// Returns true if it is the file that has that stamp, as far as the stamp says.
     pub(crate) fn has_stamp(&self, wanted: &FileStamp) -> bool {
         let is_it = |wanted: u64, found: u64| wanted == 0 || wanted == found;
         self.0.stamp().is_some_and(|found| {

@@ -27,7 +27,7 @@ const CUT: u8 = 2;
 
 static HAND: AtomicU8 = AtomicU8::new(IDLE);
 
-/// Whether the log has an end.
+/// True if the log has an end.
 static IS_COMPLETE: AtomicBool = AtomicBool::new(false);
 
 /// Path of the log, leaked. Null: there is none.

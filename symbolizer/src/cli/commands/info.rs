@@ -193,7 +193,7 @@ fn write_regimes(run: &Run, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether threads asked for what the samples stand for.
+/// Returns true if threads asked for what the samples stand for.
 fn write_health(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let Some(health) = Health::of(profile) else {
         return Ok(());

@@ -16,7 +16,7 @@ pub(crate) struct One {
     pub(crate) path: PathBuf,
     pub(crate) input: Input,
     pub(crate) start: Option<Begin>,
-    /// Whether it was forked by another one of them.
+    /// True if it was forked by another one of them.
     pub(crate) has_parent: bool,
 }
 
@@ -206,7 +206,7 @@ fn refuse_no_time(view: &View, parts: &[(String, Profile)]) -> Result<(), Failur
     )))
 }
 
-/// Whether its times, if it has any, are each process's own.
+/// Returns true if its times, if it has any, are each process's own.
 fn is_since_the_start(view: &View) -> bool {
     let is_of_a_clock = |moment: &Moment| matches!(moment, Moment::Wall(_) | Moment::TimeOfDay(_));
     match view {

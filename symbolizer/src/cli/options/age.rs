@@ -34,7 +34,7 @@ impl Age {
         }
     }
 
-    /// Whether any age will do.
+    /// Returns true if any age will do.
     pub(crate) fn is_any(&self) -> bool {
         self.older_than.is_none()
     }

@@ -26,7 +26,7 @@ pub(crate) fn growth(text: &str) -> Result<Limit, String> {
     share.ok_or_else(|| WANTED.into())
 }
 
-/// Whether all that is shown is within its limit.
+/// Returns true if all that is shown is within its limit.
 pub(crate) fn check(limit: Limit, measure: Measure, total: &Amount) -> Result<(), Failure> {
     let number = measure.quantity(total.value);
     let error = total.variance.max(0.0).sqrt();
@@ -40,7 +40,7 @@ pub(crate) fn check(limit: Limit, measure: Measure, total: &Amount) -> Result<()
     )
 }
 
-/// Whether all that it grew by is.
+/// Returns true if all that it grew by is.
 pub(crate) fn check_growth(limit: Limit, measure: Measure, total: &Change) -> Result<(), Failure> {
     let before = measure.quantity(total.before);
     let of_before = match limit {

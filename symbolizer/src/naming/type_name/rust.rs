@@ -14,7 +14,7 @@ impl RustType {
         RustType { name, arguments }.into_known()
     }
 
-    /// Whether what this one allocates is an inner one.
+    /// Returns true if what this one allocates is an inner one.
     pub(super) fn is_made_of(&self, inner: &RustType) -> bool {
         let of_bytes = inner.name == "Vec" && inner.arguments.first().is_some_and(|a| a == "u8");
         match self.name {

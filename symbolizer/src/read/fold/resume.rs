@@ -14,7 +14,7 @@ pub(crate) fn estimate(sums: &Sums) -> Estimate {
 }
 
 impl Fold {
-    /// Whether the span, if there is one, counts all from the start of the run.
+    /// Returns true if the span, if there is one, counts all from the start of the run.
     pub(super) fn counts_what_was_before(&self) -> bool {
         self.span
             .is_none_or(|span| span.from == Cut::Nothing && span.to != Cut::Nothing)

@@ -54,7 +54,7 @@ pub(super) struct Heritage {
     shelf: Vec<Module>,
     /// Where the shelf ends.
     shelved: u64,
-    /// Whether a log lacks its segments from before a fork. Then only the blocks are known that
+    /// True if a log lacks its segments from before a fork. Then only the blocks are known that
     /// were in use later as well.
     is_cut: bool,
     log: Past,
@@ -103,7 +103,7 @@ impl Heritage {
         self.blocks.len()
     }
 
-    /// Whether these are all.
+    /// Returns true if these are all.
     pub(super) fn is_complete(&self) -> bool {
         !self.is_cut
     }

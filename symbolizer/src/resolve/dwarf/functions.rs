@@ -521,7 +521,7 @@ pub(super) fn name_at(
     }))
 }
 
-/// Whether a function's linkage name says more than its bare name in this language.
+/// Returns true if a function's linkage name says more than its bare name in this language.
 fn mangles_names(language: DwLang) -> bool {
     matches!(
         language,

@@ -51,8 +51,8 @@ impl<'m> Split<'m> {
         }
     }
 
-    /// Whether the split unit of a skeleton is read for the first time: a hostile binary has many
-    /// skeletons of one.
+    /// Returns true if the split unit of a skeleton is read for the first time: a hostile binary
+    /// has many skeletons of one.
     pub(super) fn is_first(&self, skeleton: &Unit<'_>) -> bool {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         skeleton.dwo_id.is_some_and(|id| found.read.insert(id.0))

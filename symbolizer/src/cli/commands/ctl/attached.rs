@@ -196,7 +196,7 @@ fn pid_as_it_sees_it(pid: u32) -> Option<u32> {
     line.split_ascii_whitespace().last()?.parse().ok()
 }
 
-/// Whether the process is there and not just waiting to be collected.
+/// Returns true if the process is there and not just waiting to be collected.
 fn lives(pid: u32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;

@@ -194,8 +194,8 @@ fn is_of_an_allocator(name: &str) -> bool {
     name == "malloc" || heapprof_symbolizer::resolve::is_of_an_allocator(name)
 }
 
-/// Whether the program calls the runtime of AddressSanitizer, ThreadSanitizer or MemorySanitizer,
-/// or holds it.
+/// Returns true if the program calls the runtime of AddressSanitizer, ThreadSanitizer or
+/// MemorySanitizer, or holds it.
 fn is_sanitized(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
     let runtimes = ["__asan_init", "__tsan_init", "__msan_init"];
     file.dynamic_symbols()
@@ -203,7 +203,7 @@ fn is_sanitized(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
         .any(|name| runtimes.contains(&name))
 }
 
-/// Whether it is a loader, glibc's or musl's, run as a program.
+/// Returns true if it is a loader, glibc's or musl's, run as a program.
 fn is_loader(file: &ElfFile<'_, FileHeader64<Endianness>>) -> bool {
     defines(file, "_rtld_global") || defines(file, "_dl_debug_addr")
 }
@@ -246,7 +246,8 @@ fn interpreter(path: &Path) -> Option<PathBuf> {
         .and_then(|word| find(OsStr::from_bytes(word)).ok())
 }
 
-/// Whether the kernel will start it with other rights than ours: the loader then distrusts us.
+/// Returns true if the kernel will start it with other rights than ours: the loader then distrusts
+/// us.
 fn gains_privileges(path: &Path) -> bool {
     let Ok(meta) = fs::metadata(path) else {
         return false;

@@ -58,9 +58,9 @@ const NESTED: usize = 80;
 struct JsonNode<'a> {
     tree: &'a Tree,
     node: &'a Node,
-    /// Whether it has an amount of the past.
+    /// True if it has an amount of the past.
     has_amount: bool,
-    /// Whether its children stand here, though its level is one at which the document begins anew.
+    /// True if its children stand here, though its level is one at which the document begins anew.
     is_top: bool,
     /// The nodes from which the document begins anew, as they lie in the tree.
     continued: &'a [&'a Node],
