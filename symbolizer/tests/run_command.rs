@@ -293,20 +293,32 @@ fn a_program_with_its_own_allocator_is_warned_of_and_run() {
             "void *_rjem_malloc(unsigned long n) { (void)n; return 0; }\nint main(void) { return 7; }",
         ),
     ];
-    for (symbol, source) in sources {
+    for (symbol, source, taps, is_warned) in [
+        (sources[0].0, sources[0].1, "0", true),
+        (sources[1].0, sources[1].1, "0", true),
+        // The library taps it, or says itself why not.
+        (sources[0].0, sources[0].1, "1", false),
+        (
+            "rpmalloc",
+            "void *rpmalloc(unsigned long n) { (void)n; return 0; }\nint main(void) { return 7; }",
+            "1",
+            true,
+        ),
+    ] {
         let path = program(
             folder.path(),
-            &format!("own{symbol}"),
+            &format!("own{symbol}{taps}"),
             source,
             &["-fno-builtin"],
         );
-        let output = run(folder.path(), &["--", &path.display().to_string()]);
+        let output = command(folder.path(), &["--", &path.display().to_string()])
+            .env("HEAPPROF_TAP", taps)
+            .output()
+            .unwrap();
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(7), "{said}");
-        assert!(
-            said.contains("warning") && said.contains(&format!("({symbol})")),
-            "{said}"
-        );
+        let warns = said.contains("warning") && said.contains(&format!("({symbol})"));
+        assert_eq!(warns, is_warned, "{said}");
     }
     let output = run(folder.path(), &["--", "/bin/true"]);
     assert!(!stderr(&output).contains("warning"), "{}", stderr(&output));

@@ -250,16 +250,20 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
         if !path_bytes.starts_with(b"/") {
             continue; // the kernel's own, which has no file
         }
-        // Libraries of the distribution have no symbols but dynamic ones, and there are many.
+        // Libraries of the distribution have dynamic symbols only, and there are many. The loader's
+        // hash table answers faster than a look at every symbol.
         let is_system = SYSTEM.iter().any(|folder| path_bytes.starts_with(folder));
-        if is_system && !MARKS.iter().any(|mark| module.function(mark).is_some()) {
+        let is_marked = MARKS.iter().any(|mark| module.function(mark).is_some());
+        if is_system && !is_marked {
             continue;
         }
         let file = File::open(path, libc::O_RDONLY, 0).ok();
         let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
             continue;
         };
-        let Some(symbols) = ElfSymbols::of(file.bytes()) else {
+        let is_wanted = is_marked || is_program && owns_malloc;
+        let dynamic = || ElfSymbols::dynamic(file.bytes()).filter(|_| is_wanted);
+        let Some(symbols) = ElfSymbols::full(file.bytes()).or_else(dynamic) else {
             continue;
         };
         let Some(code) = elf_symbols::code_range(file.bytes()) else {

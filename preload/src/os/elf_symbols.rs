@@ -45,9 +45,17 @@ pub(crate) fn code_range(file: &[u8]) -> Option<Range<u64>> {
 }
 
 impl<'a> ElfSymbols<'a> {
-    /// Returns the full symbol table of a 64-bit file, or its dynamic one if it is stripped.
-    /// `None`: it has neither, or is damaged.
-    pub(crate) fn of(file: &'a [u8]) -> Option<ElfSymbols<'a>> {
+    /// Returns the full symbol table of a 64-bit file. `None`: it is stripped, or damaged.
+    pub(crate) fn full(file: &'a [u8]) -> Option<ElfSymbols<'a>> {
+        ElfSymbols::of_kind(file, SHT_SYMTAB)
+    }
+
+    /// Returns the dynamic symbol table of a 64-bit file. `None`: it has none, or is damaged.
+    pub(crate) fn dynamic(file: &'a [u8]) -> Option<ElfSymbols<'a>> {
+        ElfSymbols::of_kind(file, SHT_DYNSYM)
+    }
+
+    fn of_kind(file: &'a [u8], kind: u32) -> Option<ElfSymbols<'a>> {
         let header: Elf64_Ehdr = read(file, 0)?;
         if !header.e_ident.starts_with(b"\x7fELF\x02\x01") {
             return None;
@@ -56,16 +64,13 @@ impl<'a> ElfSymbols<'a> {
             let at = index.checked_mul(header.e_shentsize.into())?;
             read(file, header.e_shoff.checked_add(at)?)
         };
-        let of_kind = |kind: u32| -> Option<ElfSymbols<'a>> {
-            let mut sections = (0..header.e_shnum.into()).filter_map(section);
-            let table = sections.find(|it| it.sh_type == kind)?;
-            let strings = section(table.sh_link.into())?;
-            Some(ElfSymbols {
-                symbols: bytes(file, table.sh_offset, table.sh_size)?,
-                strings: bytes(file, strings.sh_offset, strings.sh_size)?,
-            })
-        };
-        of_kind(SHT_SYMTAB).or_else(|| of_kind(SHT_DYNSYM))
+        let mut sections = (0..header.e_shnum.into()).filter_map(section);
+        let table = sections.find(|it| it.sh_type == kind)?;
+        let strings = section(table.sh_link.into())?;
+        Some(ElfSymbols {
+            symbols: bytes(file, table.sh_offset, table.sh_size)?,
+            strings: bytes(file, strings.sh_offset, strings.sh_size)?,
+        })
     }
 
     /// Yields the functions that the file defines.
@@ -121,7 +126,7 @@ mod tests {
     #[test]
     fn a_program_names_its_functions() {
         let file = own();
-        let symbols = ElfSymbols::of(&file).unwrap();
+        let symbols = ElfSymbols::full(&file).unwrap();
         let mut functions = symbols.functions();
         let main = functions.find(|function| function.name == b"main").unwrap();
         assert!(main.size > 0);
@@ -138,14 +143,17 @@ mod tests {
             let before = file[at];
             for value in [0, 1, 0x7f, 0xff] {
                 file[at] = value;
-                if let Some(symbols) = ElfSymbols::of(&file) {
+                for symbols in [ElfSymbols::full(&file), ElfSymbols::dynamic(&file)]
+                    .into_iter()
+                    .flatten()
+                {
                     assert!(symbols.functions().count() <= file.len());
                 }
             }
             file[at] = before;
         }
         for len in [0, 3, 15, 63, 64, 1000] {
-            assert!(ElfSymbols::of(&file[..len]).is_none());
+            assert!(ElfSymbols::full(&file[..len]).is_none());
         }
     }
 }
