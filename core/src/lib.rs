@@ -25,8 +25,7 @@
 //!
 //! Pieces that run when an allocator is tapped:
 //!
-//! - [`EntryPatch`] plans a jump at a function's entry, and moves the instructions that it
-//! replaces.
+//! - [`EntryPatch`] plans a jump at a function's entry, and moves the replaced instructions.
 //!
 //! Pieces that run in the writer or in the reader:
 //!

@@ -184,6 +184,9 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     }
     // SAFETY: the caller's promise.
     let bytes = unsafe { large::usable_of_jemalloc(ptr) };
+    if bytes == 0 {
+        return known; // unknown
+    }
     Class::new(bytes.wrapping_sub(spacing(bytes)), bytes)
 }
 
