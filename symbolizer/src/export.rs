@@ -24,13 +24,17 @@ pub mod folded;
 pub mod gperftools;
 pub mod jemalloc;
 pub mod json;
+pub mod otlp;
 pub mod pprof;
 pub mod speedscope;
 
 mod facts;
+mod samples;
 
 pub(crate) mod bundle;
 pub(crate) mod diff_graph;
+
+pub use samples::Increment;
 
 /// The choices of a caller.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -70,11 +74,13 @@ pub enum Format {
     Callgrind,
     /// The Firefox profiler's JSON.
     Firefox,
+    /// OpenTelemetry's protobuf.
+    Otlp,
 }
 
 impl Format {
     /// All of them.
-    pub const ALL: [Format; 12] = [
+    pub const ALL: [Format; 13] = [
         Format::Gperftools,
         Format::Symbolized,
         Format::Pprof,
@@ -87,6 +93,7 @@ impl Format {
         Format::Dhat,
         Format::Callgrind,
         Format::Firefox,
+        Format::Otlp,
     ];
 
     /// Its name on the command line.
@@ -104,12 +111,13 @@ impl Format {
             Format::Dhat => "dhat",
             Format::Callgrind => "callgrind",
             Format::Firefox => "firefox",
+            Format::Otlp => "otlp",
         }
     }
 
     /// Returns true if a terminal would choke on it.
     pub fn is_binary(self) -> bool {
-        self == Format::Pprof
+        matches!(self, Format::Pprof | Format::Otlp)
     }
 
     /// Returns true if it has a place for numbers other than the four.
@@ -123,6 +131,7 @@ impl Format {
                 | Format::Csv
                 | Format::Speedscope
                 | Format::Callgrind
+                | Format::Otlp
         )
     }
 
@@ -158,6 +167,7 @@ impl Format {
             Format::Dhat => dhat::write(profile, symbols, options, out),
             Format::Callgrind => callgrind::write(profile, symbols, options, out),
             Format::Firefox => firefox::write(profile, symbols, options, out),
+            Format::Otlp => otlp::write(profile, symbols, options, out),
         }
     }
 }

@@ -196,7 +196,7 @@ fn what_is_json_is_json_and_has_nothing_negative() {
 fn what_is_text_has_nothing_negative_and_nothing_that_a_terminal_obeys() {
     for (what, profile, symbols) in edges() {
         for format in Format::ALL {
-            if format == Format::Pprof {
+            if format.is_binary() {
                 continue;
             }
             let text = text(format, &profile, &symbols, Metric::InUseBytes);

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use crate::common::totals::{agrees, cells, export, jemalloc_total, pprof, text};
+use crate::common::totals::{agrees, cells, export, jemalloc_total, otlp, pprof, text};
 use crate::common::{LogBuilder, SERVER_TRUTH, named, server_profile, server_symbols};
 use heapprof_format::{Alloc, Dump, Record, Start};
 use heapprof_symbolizer::export::Format;
@@ -77,6 +77,16 @@ fn hostile_names_do_no_harm() {
                 _ => (strings.iter()).any(|s| s.starts_with("xxx") && s.ends_with("x…")),
             };
             assert!(names.iter().all(is_there));
+            continue;
+        }
+        if format == Format::Otlp {
+            let data = otlp(&profile, &symbols, Metric::InUseBytes);
+            let strings = data.dictionary.expect("a dictionary").string_table;
+            assert!(
+                names[..13]
+                    .iter()
+                    .all(|name| strings.iter().any(|s| s == name))
+            );
             continue;
         }
         let text = text(format, &profile, &symbols, Metric::InUseBytes);
@@ -511,11 +521,18 @@ fn everything_looks_as_it_did() {
             let bytes = match format {
                 // Compressed bytes are the compressor's business: the message counts.
                 Format::Pprof => format!("{:#?}\n", pprof(&profile, &symbols)).into_bytes(),
+                Format::Otlp => {
+                    let data = otlp(&profile, &symbols, Metric::InUseBytes);
+                    let text = format!("{data:#?}\n");
+                    // A release changes no golden file.
+                    let version = format!("version: {:?}", env!("CARGO_PKG_VERSION"));
+                    text.replace(&version, "version: …").into_bytes()
+                }
                 _ => export(format, &profile, &symbols, Metric::InUseBytes),
             };
             let extension = match format {
                 Format::Gperftools | Format::Symbolized => "heap",
-                Format::Pprof | Format::Folded | Format::Jemalloc => "txt",
+                Format::Pprof | Format::Otlp | Format::Folded | Format::Jemalloc => "txt",
                 Format::Flamegraph => "svg",
                 Format::Json | Format::Speedscope | Format::Dhat | Format::Firefox => "json",
                 Format::Callgrind => "out",

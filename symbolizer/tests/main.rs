@@ -34,6 +34,7 @@ mod merged_forks;
 mod merged_runs;
 mod named_files;
 mod occasions;
+mod otlp;
 mod outputs;
 mod past;
 mod readers;

@@ -11,13 +11,11 @@ use std::io::{self, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use heapprof_core::Row;
 use prost::Message;
 
 use crate::export::Options;
 use crate::export::facts::{facts, intervals};
-use crate::model::measure::Measure;
-use crate::model::metric::{Metric, Numbers};
+use crate::export::samples::{Increment, Sample, Samples, clamp};
 pub use crate::model::pprof_proto as proto;
 use crate::model::profile::{Place, Profile};
 use crate::naming::symbols::Symbols;
@@ -45,7 +43,29 @@ pub fn write(
     options: &Options,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let message = Builder::new(profile, symbols).build(options);
+    let samples = Samples::of(profile);
+    compressed(
+        &Builder::new(profile, symbols).build(&samples, options),
+        out,
+    )
+}
+
+/// Writes an increment of a profile, without its command line.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_increment(
+    profile: &Profile,
+    symbols: &Symbols,
+    increment: &Increment,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let samples = Samples::of_increment(profile, increment);
+    let message = Builder::new(profile, symbols).build(&samples, &Options::default());
+    compressed(&message, out)
+}
+
+fn compressed(message: &proto::Profile, out: &mut impl Write) -> io::Result<()> {
     // No time and no name in the header: equal profiles are equal files.
     let mut gzip = GzEncoder::new(out, Compression::default());
     gzip.write_all(&message.encode_to_vec())?;
@@ -82,39 +102,36 @@ impl<'a> Builder<'a> {
         builder
     }
 
-    fn build(mut self, options: &Options) -> proto::Profile {
-        let basic = Metric::ALL.map(Measure::Basic);
-        let past = match self.profile.pasts.is_empty() {
-            true => &[][..],
-            false => &Measure::SUMS[..],
-        };
-        let mut columns = Vec::new();
-        for &measure in basic.iter().chain(past) {
+    fn build(mut self, samples: &Samples, options: &Options) -> proto::Profile {
+        for &measure in &samples.measures {
             let (name, unit) = measure.sample_type();
             let value_type = self.value_type(name, unit);
             self.message.sample_type.push(value_type);
             if measure == options.metric {
                 self.message.default_sample_type = value_type.r#type;
             }
-            columns.push(measure.whole_numbers(self.profile));
         }
         self.message.period_type = Some(self.value_type("space", "bytes"));
         let run = &self.profile.run;
         self.message.period = run.interval.unwrap_or(1).max(1) as i64;
-        self.message.time_nanos = run.start_wall_ns as i64;
-        self.message.duration_nanos = run.duration_ns as i64;
+        self.message.time_nanos = samples.wall_ns as i64;
+        self.message.duration_nanos = samples.duration_ns as i64;
         self.message.drop_frames = self.string(DROP_FRAMES);
-        for fact in facts(self.profile)
-            .into_iter()
-            .chain(intervals(self.profile, options))
-        {
+        // The interval of the totals is none of an increment's; and a command line may hold
+        // passwords.
+        let mut comments = facts(self.profile);
+        match samples.is_sent {
+            true => comments.retain(|line| !line.starts_with("command: ")),
+            false => comments.extend(intervals(self.profile, options)),
+        }
+        for fact in comments {
             let comment = self.string(&fact);
             self.message.comment.push(comment);
         }
 
         self.main_mapping();
-        for (index, row) in self.profile.rows.iter().enumerate() {
-            self.sample(row, columns.iter().map(|column| column[index]).collect());
+        for sample in &samples.samples {
+            self.sample(sample);
         }
         for (mapping, [function, file, line, inline]) in
             self.message.mapping.iter_mut().zip(&self.named)
@@ -128,30 +145,21 @@ impl<'a> Builder<'a> {
         self.message
     }
 
-    /// `value` has a number for each sample type.
-    fn sample(&mut self, row: &Row, value: Vec<i64>) {
-        let numbers = Numbers::of(&row.totals);
-        if value.iter().all(|number| *number == 0) {
-            return;
-        }
+    fn sample(&mut self, sample: &Sample) {
         let profile = self.profile;
-        let location_id = profile
-            .places(profile.stack_of(row))
-            .map(|place| self.location(place))
-            .collect();
-        let average = numbers
-            .allocated_bytes
-            .checked_div(numbers.allocated_objects);
-        let (key, unit) = (self.string("bytes"), self.string("bytes"));
+        let stack = profile.stacks.get(sample.stack as usize);
+        let places = stack.into_iter().flat_map(|stack| profile.places(stack));
+        let location_id = places.map(|place| self.location(place)).collect();
+        let label = sample.block_bytes.map(|bytes| proto::Label {
+            key: self.string("bytes"),
+            str: 0,
+            num: clamp(bytes),
+            num_unit: self.string("bytes"),
+        });
         self.message.sample.push(proto::Sample {
             location_id,
-            value,
-            label: vec![proto::Label {
-                key,
-                str: 0,
-                num: clamp(average.unwrap_or(0)),
-                num_unit: unit,
-            }],
+            value: sample.values.clone(),
+            label: label.into_iter().collect(),
         });
     }
 
@@ -238,24 +246,14 @@ impl<'a> Builder<'a> {
         if let Some(&id) = self.mappings.get(&(index, segment.start)) {
             return id;
         }
-        let build_id: String = module
-            .build_id
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let path = match module.path.strip_suffix(" (deleted)") {
-            Some(path) if !module.build_id.is_empty() => path,
-            _ => &module.path,
-        };
-        let lead = segment.start % 4096;
-        let end = segment.start.saturating_add(segment.len);
+        let mapped = module.mapped(segment);
         let id = self.message.mapping.len() as u64 + 1;
-        let (filename, build_id) = (self.string(path), self.string(&build_id));
+        let (filename, build_id) = (self.string(mapped.path), self.string(&mapped.build_id));
         self.message.mapping.push(proto::Mapping {
             id,
-            memory_start: segment.start - lead,
-            memory_limit: end.checked_next_multiple_of(4096).unwrap_or(end),
-            file_offset: segment.file_offset.saturating_sub(lead),
+            memory_start: mapped.start,
+            memory_limit: mapped.end,
+            file_offset: mapped.file_offset,
             filename,
             build_id,
             ..proto::Mapping::default()
@@ -281,8 +279,4 @@ impl<'a> Builder<'a> {
         self.strings.insert(text.into(), index);
         index
     }
-}
-
-fn clamp(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -21,6 +21,16 @@ pub struct LoadedModule {
     pub unloaded_ns: Option<u64>,
 }
 
+/// A segment of a module in memory, in whole pages.
+pub(crate) struct Mapped<'a> {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) file_offset: u64,
+    pub(crate) path: &'a str,
+    /// In hexadecimal; empty when there is none.
+    pub(crate) build_id: String,
+}
+
 /// Most segments that one address is looked for in. Segments of one module overlap where a dump
 /// states some of them twice; in a hostile file, any number overlaps.
 const DEEPEST_OVERLAP: usize = 16;
@@ -38,6 +48,25 @@ impl LoadedModule {
         before
             .take(DEEPEST_OVERLAP)
             .find(|s| avma - s.start < s.len)
+    }
+
+    /// A segment in whole pages, with the file as formats of other programs name it.
+    pub(crate) fn mapped(&self, segment: &Segment) -> Mapped<'_> {
+        let path = match self.path.strip_suffix(" (deleted)") {
+            Some(path) if !self.build_id.is_empty() => path,
+            _ => &self.path,
+        };
+        let lead = segment.start % 4096;
+        let end = segment.start.saturating_add(segment.len);
+        Mapped {
+            start: segment.start - lead,
+            end: end.checked_next_multiple_of(4096).unwrap_or(end),
+            file_offset: segment.file_offset.saturating_sub(lead),
+            path,
+            build_id: (self.build_id.iter())
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+        }
     }
 
     /// The last part of its path.

@@ -4,6 +4,7 @@ use std::io::Read;
 
 use flate2::read::GzDecoder;
 use heapprof_format::Dump;
+use heapprof_symbolizer::export::otlp::proto::ProfilesData;
 use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::{Metric, Profile, Symbols};
@@ -37,6 +38,11 @@ pub(crate) fn pprof(profile: &Profile, symbols: &Symbols) -> proto::Profile {
         .read_to_end(&mut bytes)
         .expect("gzip");
     proto::Profile::decode(&bytes[..]).expect("protobuf")
+}
+
+pub(crate) fn otlp(profile: &Profile, symbols: &Symbols, metric: Metric) -> ProfilesData {
+    let bytes = export(Format::Otlp, profile, symbols, metric);
+    ProfilesData::decode(&bytes[..]).expect("protobuf")
 }
 
 /// What a reader of the format would say is the total of a metric; `None` if it does not hold it.
@@ -159,6 +165,15 @@ pub(crate) fn total(
                 (bytes.parse().unwrap(), objects.parse().unwrap())
             );
             Some(own[usize::from(!metric.is_bytes())])
+        }
+        Format::Otlp => {
+            let data = otlp(profile, symbols, metric);
+            let profiles = &data.resource_profiles[0].scope_profiles[0].profiles;
+            let values = profiles[index]
+                .samples
+                .iter()
+                .map(|sample| sample.values[0]);
+            Some(values.sum::<i64>() as u64)
         }
         Format::Firefox => {
             let (came, went) = firefox_bytes(&text(format, profile, symbols, metric));

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let measure = args.metric.0;
     if measure.needs_pasts() && !format.shows_pasts() {
         return Err(Failure::Senseless(format!(
-            "{} has no place for {measure}; pprof, json, csv, folded, flamegraph, speedscope and callgrind have",
+            "{} has no place for {measure}; pprof, otlp, json, csv, folded, flamegraph, speedscope and callgrind have",
             format.name()
         )));
     }
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     args.source.time.age.refuse_beside(measure)?;
-    let shows_all = matches!(format, Format::Pprof | Format::Json);
+    let shows_all = matches!(format, Format::Pprof | Format::Json | Format::Otlp);
     if !shows_all {
         args.temporary.refuse_beside(measure)?;
     }

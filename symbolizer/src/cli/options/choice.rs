@@ -77,6 +77,7 @@ impl Choice for Format {
             Format::Firefox => {
                 "for https://profiler.firefox.com, with allocations and frees in time"
             }
+            Format::Otlp => "OpenTelemetry's ProfilesData (protobuf), for a collector",
         }
     }
 }

@@ -1,0 +1,117 @@
+//! Samples: the numbers of a profile by stack, for the formats with several sample types.
+//!
+//! They are those of a whole profile, by stack and size class, or an [`Increment`], by stack.
+
+use crate::model::measure::Measure;
+use crate::model::metric::{Metric, Numbers};
+use crate::model::profile::Profile;
+
+/// What a process allocated in a time, and what it has in use at the end of that time, by stack.
+///
+/// Increments of one process that touch add up to its totals.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Increment {
+    /// Begin of the time, since the start of the process.
+    pub from_ns: u64,
+    /// End of the time, since the start of the process.
+    pub to_ns: u64,
+    /// Indices of stacks in the profile, with their numbers; no stack twice.
+    pub stacks: Vec<(u32, Numbers)>,
+}
+
+impl Increment {
+    /// The sums over all stacks.
+    pub fn numbers(&self) -> Numbers {
+        let mut sum = Numbers::default();
+        for (_, numbers) in &self.stacks {
+            sum += *numbers;
+        }
+        sum
+    }
+}
+
+/// See the module's text.
+pub(super) struct Samples {
+    /// The sample types, in the order of each sample's values.
+    pub(super) measures: Vec<Measure>,
+    /// Begin of the time that they are about, since 1970.
+    pub(super) wall_ns: u64,
+    pub(super) duration_ns: u64,
+    /// Those with a number that is not zero.
+    pub(super) samples: Vec<Sample>,
+    /// The increment is sent to other machines, which need not know the command line.
+    pub(super) is_sent: bool,
+}
+
+/// The numbers of one stack, or of the blocks of one size class of it.
+pub(super) struct Sample {
+    /// Index of the stack in the profile.
+    pub(super) stack: u32,
+    /// A number for each measure.
+    pub(super) values: Vec<i64>,
+    /// Average size of a block, for the blocks of one size class.
+    pub(super) block_bytes: Option<u64>,
+}
+
+impl Samples {
+    /// Those of a whole profile: the four of Go's order, and those of the past if it has pasts.
+    pub(super) fn of(profile: &Profile) -> Samples {
+        let past = match profile.pasts.is_empty() {
+            true => &[][..],
+            false => &Measure::SUMS[..],
+        };
+        let mut measures = Metric::ALL.map(Measure::Basic).to_vec();
+        measures.extend(past);
+        let columns: Vec<Vec<i64>> = (measures.iter())
+            .map(|measure| measure.whole_numbers(profile))
+            .collect();
+        let rows = profile.rows.iter().enumerate();
+        let samples = rows.map(|(index, row)| {
+            let numbers = Numbers::of(&row.totals);
+            let average = numbers
+                .allocated_bytes
+                .checked_div(numbers.allocated_objects);
+            Sample {
+                stack: row.stack,
+                values: columns.iter().map(|column| column[index]).collect(),
+                block_bytes: Some(average.unwrap_or(0)),
+            }
+        });
+        Samples {
+            samples: samples.filter(Sample::is_not_zero).collect(),
+            measures,
+            wall_ns: profile.run.start_wall_ns,
+            duration_ns: profile.run.duration_ns,
+            is_sent: false,
+        }
+    }
+
+    pub(super) fn of_increment(profile: &Profile, increment: &Increment) -> Samples {
+        let stacks = increment.stacks.iter();
+        let samples = stacks.map(|&(stack, numbers)| Sample {
+            stack,
+            values: Metric::ALL
+                .map(|metric| clamp(numbers.get(metric)))
+                .to_vec(),
+            block_bytes: None,
+        });
+        Samples {
+            measures: Metric::ALL.map(Measure::Basic).to_vec(),
+            samples: samples.filter(Sample::is_not_zero).collect(),
+            wall_ns: (profile.run.start_wall_ns).saturating_add(increment.from_ns),
+            duration_ns: increment.to_ns.saturating_sub(increment.from_ns),
+            is_sent: true,
+        }
+    }
+}
+
+impl Sample {
+    fn is_not_zero(&self) -> bool {
+        self.values.iter().any(|&value| value != 0)
+    }
+}
+
+/// The number as formats with signed ones have it.
+pub(super) fn clamp(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
