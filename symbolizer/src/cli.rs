@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bundle, completions, ctl, diff, dump, export, info, join, man, report, run, symbolize,
+    bundle, completions, ctl, diff, dump, export, info, join, man, push, report, run, symbolize,
     timeline, top, tree,
 };
 use options::quantity::bytes;
@@ -66,6 +66,7 @@ enum Command {
     Tree(tree::Args),
     Join(join::Args),
     Bundle(bundle::Args),
+    Push(push::Args),
     Ctl(ctl::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -95,6 +96,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Tree(args) => tree::run(&args)?,
         Command::Join(args) => join::run(&args)?,
         Command::Bundle(args) => bundle::run(&args)?,
+        Command::Push(args) => push::run(&args)?,
         Command::Ctl(args) => ctl::run(&args)?,
         Command::Completions(args) => completions::run(&args, Cli::command())?,
         Command::Man(args) => man::run(&args, Cli::command())?,

@@ -24,12 +24,14 @@
 //! | `analysis` | numbers and judgements from whole profiles | up to `read`, `naming` |
 //! | [`export`], `report`, `join` | other programs' formats, a page, one log | up to `analysis` |
 //! | `input` | a file of any form | up to `join` |
+//! | [`push`] | messages for a store of profiles, and their delivery | up to `input` |
 //! | `cli` (the binary) | the command line | all |
 //!
 //! `scripts/check-layers` keeps this order.
 
 pub mod export;
 pub mod memory;
+pub mod push;
 pub mod resolve;
 
 mod access;

@@ -15,7 +15,7 @@
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -39,8 +39,8 @@ static BOUND: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HANDLER: OnceLock<fn(&Exceeded<'_>) -> !> = OnceLock::new();
 /// Bytes of the files that were opened.
 static READ: AtomicUsize = AtomicUsize::new(0);
-/// These files, by device and number.
-static FILES: Mutex<Option<HashSet<(u64, u64)>>> = Mutex::new(None);
+/// What was counted of each of these files, by device and number.
+static FILES: Mutex<Option<HashMap<(u64, u64), u64>>> = Mutex::new(None);
 
 thread_local! {
     /// Bytes that this thread took, less those that it gave back, not yet added to [`TAKEN`].
@@ -101,17 +101,20 @@ pub(crate) fn reading(path: &Path) {
     reading.len = len;
 }
 
-/// Counts a file that was opened, and lets the bound grow by it.
+/// Counts a file that was opened, and lets the bound grow by it, or by what the file grew since.
 pub(crate) fn read(meta: &Metadata) {
     // A file with holes has no more than its blocks.
     let bytes = meta.len().min(meta.blocks().saturating_mul(512));
-    let is_new = FILES
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
+    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let counted = files
         .get_or_insert_default()
-        .insert((meta.dev(), meta.ino()));
-    if is_new {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        .entry((meta.dev(), meta.ino()))
+        .or_insert(0);
+    let more = bytes.saturating_sub(*counted);
+    *counted += more;
+    drop(files);
+    if more > 0 {
+        let bytes = usize::try_from(more).unwrap_or(usize::MAX);
         grow(READ.fetch_add(bytes, Relaxed).saturating_add(bytes));
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod export;
 pub(crate) mod info;
 pub(crate) mod join;
 pub(crate) mod man;
+pub(crate) mod push;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod symbolize;

@@ -4,6 +4,7 @@
 //!
 //! Not here: reading one file (`heapprof_symbolizer::Input`).
 
+pub(crate) mod attached;
 pub(crate) mod joined;
 pub(crate) mod logs;
 pub(crate) mod one;

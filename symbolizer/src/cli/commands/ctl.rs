@@ -1,13 +1,11 @@
 //! `heapprof ctl`: sends a command to a program while it runs, and prints the answer.
 
-mod attached;
-
 use std::io::Write as _;
 
+use crate::cli::inputs::attached::Attached;
 use crate::cli::options::quantity;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use attached::Attached;
 
 /// Control a running program: stop and start recording, change the interval, set a marker, dump
 ///

@@ -2,6 +2,7 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use heapprof_symbolizer::export::Format;
+use heapprof_symbolizer::push::Protocol;
 use heapprof_symbolizer::{By, Metric};
 
 /// A value with a name that can be asked for.
@@ -78,6 +79,22 @@ impl Choice for Format {
                 "for https://profiler.firefox.com, with allocations and frees in time"
             }
             Format::Otlp => "OpenTelemetry's ProfilesData (protobuf), for a collector",
+        }
+    }
+}
+
+impl Choice for Protocol {
+    const ALL: &'static [Protocol] = &Protocol::ALL;
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+
+    fn help(self) -> &'static str {
+        match self {
+            Protocol::Ingest => "Pyroscope's /ingest, which Grafana Alloy has, too",
+            Protocol::Push => "Pyroscope's push.v1.PusherService/Push",
+            Protocol::Otlp => "OpenTelemetry's /v1development/profiles, as of a collector",
         }
     }
 }

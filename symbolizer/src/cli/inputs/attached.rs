@@ -17,14 +17,14 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// See the module's text.
-pub(super) struct Attached {
+pub(crate) struct Attached {
     pid: u32,
     page: &'static ControlPage,
 }
 
 impl Attached {
     /// Finds the page of a process.
-    pub(super) fn to(pid: u32) -> Result<Attached, String> {
+    pub(crate) fn to(pid: u32) -> Result<Attached, String> {
         let maps = match fs::read_to_string(format!("/proc/{pid}/maps")) {
             // If the main thread of a process has ended, the kernel shows the map only for the
             // other threads.
@@ -58,7 +58,7 @@ impl Attached {
     }
 
     /// Leaves a command and waits for the answer.
-    pub(super) fn ask(&self, command: &str) -> Result<String, String> {
+    pub(crate) fn ask(&self, command: &str) -> Result<String, String> {
         let deadline = Instant::now() + PATIENCE;
         self.take_desk(deadline)?;
         let answer = self.ask_at_desk(command, deadline);

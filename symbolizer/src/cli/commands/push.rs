@@ -1,0 +1,352 @@
+//! `heapprof push`: sends profiles to a store every few seconds.
+
+mod credentials;
+mod signals;
+
+use std::collections::HashMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use heapprof_symbolizer::push::{
+    Account, Cause, Delivery, Grown, Logs, Protocol, Receiver, Subject, message_of,
+};
+use heapprof_symbolizer::{InputError, Symbols};
+
+use crate::cli::inputs::attached::Attached;
+use crate::cli::options::choice::choice;
+use crate::cli::options::quantity;
+use crate::cli::options::symbols::SymbolArgs;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::say;
+use credentials::CredentialArgs;
+use signals::Signals;
+
+/// How often losses and failures are told.
+const TELL: Duration = Duration::from_secs(60);
+/// Looks are not closer than this: each reads the logs that grew.
+const LEAST_EVERY: u64 = 100_000_000;
+
+/// Send profiles to Pyroscope or to an OpenTelemetry collector every few seconds
+///
+/// Follows the logs of running programs, also those that come and go in a folder. Each message has
+/// what a process allocated since its last message, and what it has in use now; all messages
+/// together have the totals of the log. A process whose log does not grow sends nothing. Functions
+/// have no names by default: a store finds these by build-id; with --symbolize they are sent.
+///
+/// What cannot be delivered is tried again, longer each time, and as the store wishes (Retry-After).
+/// A bounded queue holds what waits. What is lost is counted and told, once a minute and at the end,
+/// and the exit status is then 1. SIGINT, SIGTERM or SIGHUP sends what is left and ends; without a
+/// folder, it also ends when each log has its end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A folder of logs, a record log (.heaplog), or the number of a running process; a log may
+    /// come later
+    #[arg(value_name = "DIR|LOG|PID", required = true)]
+    sources: Vec<PathBuf>,
+
+    /// Address of the store, such as http://localhost:4040 (Pyroscope) or http://localhost:4318
+    /// (OpenTelemetry); the path of the protocol is added
+    #[arg(long, value_name = "URL")]
+    to: String,
+
+    /// Protocol
+    #[arg(short, long, value_name = "PROTOCOL", default_value = "pyroscope", value_parser = choice::<Protocol>())]
+    format: Protocol,
+
+    /// Time between two looks at the logs
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = quantity::time, allow_negative_numbers = true)]
+    every: u64,
+
+    /// A label of all profiles (an attribute of the resource for OTLP); may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
+
+    /// Name of the service [default: that of each program]
+    #[arg(
+        long,
+        value_name = "SERVICE",
+        default_value = "",
+        hide_default_value = true
+    )]
+    name: String,
+
+    /// Send the names of functions, files and lines, found on this machine
+    #[arg(long)]
+    symbolize: bool,
+
+    /// Look once and send that: for a finished log
+    #[arg(long)]
+    once: bool,
+
+    /// Send nothing of what was allocated before the first look: after a restart, that is sent
+    /// already
+    #[arg(long, conflicts_with = "once")]
+    from_now: bool,
+
+    #[command(flatten)]
+    credentials: CredentialArgs,
+
+    /// Longest time for one request
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = quantity::time, allow_negative_numbers = true, help_heading = "Delivery")]
+    timeout: u64,
+
+    /// Most bytes that wait for the store; the oldest messages make room
+    #[arg(long, value_name = "BYTES", default_value = "64MiB", value_parser = quantity::bytes, allow_negative_numbers = true, help_heading = "Delivery")]
+    queue: u64,
+
+    /// Longest time to send what is left at the end
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = quantity::time, allow_negative_numbers = true, help_heading = "Delivery")]
+    end_within: u64,
+
+    #[command(flatten)]
+    places: SymbolArgs,
+}
+
+/// `key=value`, with a key that every store takes.
+fn label(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("KEY=VALUE, such as zone=b")?;
+    let is_start = |c: char| c.is_ascii_alphabetic() || c == '_';
+    let is_part = |c: char| is_start(c) || c.is_ascii_digit() || c == '.';
+    if !key.starts_with(is_start) || !key.chars().all(is_part) || key.starts_with("__") {
+        return Err(
+            "a key is of letters, digits, . and _, and begins with no digit and no __".into(),
+        );
+    }
+    Ok((key.into(), value.into()))
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let senseless = |text: &str| Err(Failure::Senseless(text.into()));
+    if args.every < LEAST_EVERY {
+        return senseless("--every: 100ms at least, since each look reads the logs that grew");
+    }
+    if args.timeout == 0 {
+        return senseless("--timeout: more than 0");
+    }
+    let timeout = Duration::from_nanos(args.timeout);
+    let credentials = args.credentials.read()?;
+    let receiver = Receiver::of(&args.to, args.format, &credentials, timeout)
+        .map_err(|error| Failure::Senseless(format!("--to: {error}")))?;
+    let roots = sources(args)?;
+    // Before there is a second thread.
+    let signals = Signals::block();
+    if receiver.is_secret_in_the_clear() {
+        say::note(&format_args!(
+            "note: {} is not encrypted, and credentials go there",
+            receiver.address()
+        ));
+    }
+    let queue = usize::try_from(args.queue).unwrap_or(usize::MAX);
+    let every = Duration::from_nanos(args.every);
+    let mut push = Push {
+        args,
+        logs: Logs::of(roots),
+        names: HashMap::new(),
+        delivery: Delivery::to(receiver, queue),
+        told: Told::default(),
+    };
+    if args.from_now {
+        push.logs.grown(|_| (), unread);
+    }
+    let mut next = Instant::now();
+    loop {
+        push.look()?;
+        push.tell();
+        if args.once || push.logs.have_ended() {
+            break;
+        }
+        // A look that took too long is not made up for.
+        next = (next + every).max(Instant::now());
+        if push.is_asked_to_end(&signals, next) {
+            push.look()?;
+            break;
+        }
+    }
+    signals.unblock();
+    push.finish()
+}
+
+/// The folders and files of the command line. The log of a process is asked of the process.
+fn sources(args: &Args) -> Result<Vec<PathBuf>, Failure> {
+    let of = |source: &PathBuf| {
+        let is_there = source.try_exists().unwrap_or(true);
+        let pid = source.to_str().and_then(|text| quantity::pid(text).ok());
+        match pid.filter(|_| !is_there) {
+            Some(pid) => log_of(pid).map_err(|why| Failure::Refused { pid, why }),
+            None if args.once && !is_there => Err(Failure::Input(InputError::Open {
+                path: source.clone(),
+                source: ErrorKind::NotFound.into(),
+            })),
+            None => Ok(source.clone()),
+        }
+    };
+    args.sources.iter().map(of).collect()
+}
+
+/// The log of a running process, as this process reaches it.
+fn log_of(pid: u32) -> Result<PathBuf, String> {
+    let answer = Attached::to(pid)?.ask("status")?;
+    let line = answer.lines().find_map(|line| line.strip_prefix("log: "));
+    let log = line.ok_or("it has no log")?;
+    let log = log
+        .strip_suffix(" (incomplete: it could not be written)")
+        .unwrap_or(log);
+    let as_seen = PathBuf::from(log);
+    if as_seen.is_relative() {
+        return Ok(Path::new(&format!("/proc/{pid}/cwd")).join(as_seen));
+    }
+    // A container has files of its own.
+    match as_seen.exists() {
+        true => Ok(as_seen),
+        false => Ok(PathBuf::from(format!("/proc/{pid}/root{log}"))),
+    }
+}
+
+struct Push<'a> {
+    args: &'a Args,
+    logs: Logs,
+    /// The names of each log, and the numbers of stacks and modules that they were found for.
+    names: HashMap<PathBuf, ((usize, usize), Symbols)>,
+    delivery: Delivery,
+    told: Told,
+}
+
+/// What the user was told.
+#[derive(Default)]
+struct Told {
+    at: Option<Instant>,
+    lost: u64,
+    retries: u64,
+    vanished: u64,
+}
+
+impl Push<'_> {
+    /// Looks at the logs once, and puts what grew into the queue.
+    fn look(&mut self) -> Result<(), Failure> {
+        let Push {
+            args,
+            logs,
+            names,
+            delivery,
+            ..
+        } = self;
+        let subject = Subject {
+            service: args.name.clone(),
+            labels: args.label.clone(),
+        };
+        let mut failed = None;
+        logs.grown(
+            |grown| {
+                let sent = send(args, &grown, &subject, names, delivery);
+                failed = failed.take().or(sent.err());
+            },
+            unread,
+        );
+        names.retain(|path, _| path.exists());
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Waits until then; true: a signal asks to end.
+    fn is_asked_to_end(&mut self, signals: &Signals, until: Instant) -> bool {
+        loop {
+            // Failures are told while they last, not only at looks.
+            let step = until.min(Instant::now() + TELL);
+            if signals.came_before(step) {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            self.tell();
+        }
+    }
+
+    /// Tells of losses and failures that are new, at once for the first and then once a minute.
+    fn tell(&mut self) {
+        let account = self.delivery.account();
+        let (lost, vanished) = (account.all_lost().messages, self.logs.vanished);
+        let told = &mut self.told;
+        let is_new = (lost, account.retries, vanished) != (told.lost, told.retries, told.vanished);
+        if !is_new || told.at.is_some_and(|at| at.elapsed() < TELL) {
+            return;
+        }
+        *told = Told {
+            at: Some(Instant::now()),
+            lost,
+            retries: account.retries,
+            vanished,
+        };
+        if let Some(why) = &account.newest_failure {
+            say::note(&format_args!("note: the store does not take all: {why}"));
+        }
+        say_losses(&account, vanished);
+    }
+
+    /// Sends what is left, and says what became of all.
+    fn finish(self) -> Result<(), Failure> {
+        let account = (self.delivery).finish(Duration::from_nanos(self.args.end_within));
+        let lost = account.all_lost();
+        say::note(&format_args!("sent {}, lost {lost}", account.sent));
+        say_losses(&account, self.logs.vanished);
+        if lost.messages == 0 && self.logs.vanished == 0 {
+            return Ok(());
+        }
+        let why = account.newest_failure.unwrap_or_default();
+        Err(Failure::Asked(match why.as_str() {
+            "" => "not everything was sent".into(),
+            why => format!("not everything was sent: {why}"),
+        }))
+    }
+}
+
+fn say_losses(account: &Account, vanished: u64) {
+    for cause in Cause::ALL {
+        let lost = account.lost_to(cause);
+        if lost.messages > 0 {
+            say::note(&format_args!("lost: {lost}: {}", cause.describe()));
+        }
+    }
+    if vanished > 0 {
+        say::note(&format_args!(
+            "lost: the end of {vanished} logs, which went away before it was read"
+        ));
+    }
+}
+
+fn unread(error: &InputError) {
+    say::note(&format_args!("note: {error}"));
+}
+
+/// Makes the message of what grew, and puts it into the queue.
+fn send(
+    args: &Args,
+    grown: &Grown,
+    subject: &Subject,
+    names: &mut HashMap<PathBuf, ((usize, usize), Symbols)>,
+    delivery: &Delivery,
+) -> Result<(), Failure> {
+    let profile = &grown.profile;
+    let none;
+    let symbols = match args.symbolize {
+        true => {
+            let known = (profile.stacks.len(), profile.modules.len());
+            if names.get(&grown.path).is_none_or(|(of, _)| *of != known) {
+                let symbols = args.places.symbols(&grown.path, profile)?;
+                names.insert(grown.path.clone(), (known, symbols));
+            }
+            &names[&grown.path].1
+        }
+        false => {
+            none = Symbols::none(profile);
+            &none
+        }
+    };
+    let message = message_of(args.format, profile, symbols, &grown.increment, subject);
+    let message = message.map_err(|source| Failure::Write {
+        path: args.to.clone().into(),
+        source,
+    })?;
+    delivery.add(message);
+    Ok(())
+}
