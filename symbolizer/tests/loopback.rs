@@ -1,5 +1,5 @@
-//! Servers on loopback for the tests of debuginfod: one whose answers a test writes byte by byte,
-//! and ports where nobody listens.
+//! Servers on loopback for the tests of debuginfod and of push: one whose answers a test writes byte
+//! by byte, and ports where nobody listens.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -36,6 +36,30 @@ impl Server {
         Server { url, asked }
     }
 
+    /// As `answering`, with the whole request.
+    pub(crate) fn taking(
+        answer: impl Fn(&Request, &mut TcpStream) + Send + Sync + 'static,
+    ) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        std::thread::spawn(move || {
+            // One after the other, in the order in which they come.
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                let head = head(&mut stream);
+                let length = Request::header_of(&head, "content-length").unwrap_or_default();
+                let mut body = vec![0; length.parse().unwrap_or(0)];
+                if stream.read_exact(&mut body).is_ok() {
+                    answer(&Request { head, body }, &mut stream);
+                }
+            }
+        });
+        Server {
+            url,
+            asked: Arc::default(),
+        }
+    }
+
     /// Serves one body at every path.
     pub(crate) fn of(body: Vec<u8>) -> Server {
         Server::answering(move |_, stream| ok(stream, &body))
@@ -54,6 +78,32 @@ impl Server {
     /// The paths that were asked for.
     pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().expect("no test panics there").clone()
+    }
+}
+
+/// A request with its body.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// Path and query.
+    pub(crate) fn path(&self) -> String {
+        path_of(&self.head)
+    }
+
+    /// The value of a header, by its name in lower case.
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
+        Request::header_of(&self.head, name)
+    }
+
+    fn header_of(head: &str, name: &str) -> Option<String> {
+        head.lines().find_map(|line| {
+            let (known, value) = line.split_once(':')?;
+            (known.to_ascii_lowercase() == name).then(|| value.trim().to_owned())
+        })
     }
 }
 

@@ -37,6 +37,7 @@ mod occasions;
 mod otlp;
 mod outputs;
 mod past;
+mod push_command;
 mod readers;
 mod readers_extremes;
 mod report;
