@@ -39,7 +39,7 @@ static BOUND: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HANDLER: OnceLock<fn(&Exceeded<'_>) -> !> = OnceLock::new();
 /// Bytes of the files that were opened.
 static READ: AtomicUsize = AtomicUsize::new(0);
-/// What was counted of each of these files, by device and number.
+/// The counted bytes of each of these files, by device and number.
 static FILES: Mutex<Option<HashMap<(u64, u64), u64>>> = Mutex::new(None);
 
 thread_local! {
@@ -101,7 +101,7 @@ pub(crate) fn reading(path: &Path) {
     reading.len = len;
 }
 
-/// Counts a file that was opened, and lets the bound grow by it, or by what the file grew since.
+/// Counts a file that was opened, and lets the bound grow by the bytes that are new.
 pub(crate) fn read(meta: &Metadata) {
     // A file with holes has no more than its blocks.
     let bytes = meta.len().min(meta.blocks().saturating_mul(512));

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A message has what a process allocated since its message before, and what it has in use now. So
-//! all messages of a process add up to the totals of its log. What does not arrive is counted in
-//! the [`Account`] (Law 10). The profiled process does nothing for it.
+//! all messages of a process add up to the totals of its log. The [`Account`] counts each message
+//! that does not arrive (Law 10). The profiled process does nothing for it.
 //!
 //! Imports: `export`, `input`, and below.
 //!

@@ -24,7 +24,11 @@ const MIN_MAX_LOG: u64 = 64 << 10;
 /// Prefix of our own variables.
 const OURS: &str = "HEAPPROF_";
 /// Variables that the `heapprof` program reads.
-const OTHERS: &[&str] = &["HEAPPROF_LIBRARY"];
+const OTHERS: &[&str] = &[
+    "HEAPPROF_LIBRARY",
+    "HEAPPROF_PUSH_HEADERS",
+    "HEAPPROF_PUSH_BASIC_AUTH",
+];
 
 /// Returns false if `HEAPPROF_FAST_PATH=0` leaves every allocation to the allocator's own
 /// functions. Called before the other settings are read.

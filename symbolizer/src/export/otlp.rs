@@ -48,7 +48,7 @@ pub fn write(
     out.write_all(&message.encode_to_vec())
 }
 
-/// What the receiver is told about the process beside what its log says.
+/// The resource, in the words of a user: names for the process beside those in its log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Resource {
     /// Name of the service; empty for that of the program.

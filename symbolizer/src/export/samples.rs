@@ -6,7 +6,7 @@ use crate::model::measure::Measure;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::Profile;
 
-/// What a process allocated in a time, and what it has in use at the end of that time, by stack.
+/// The allocations of a process in a time, and its blocks in use at the end of that time, by stack.
 ///
 /// Increments of one process that touch add up to its totals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,9 +1,9 @@
-//! Account: what was sent and what was lost, by cause.
+//! Account: the messages that arrived, and those that were lost, by cause.
 
 use std::fmt;
 use std::ops::AddAssign;
 
-/// What a message carries.
+/// The allocations that messages carry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Weight {
     /// Messages: one for a process and a time.
@@ -64,9 +64,9 @@ impl Cause {
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
-    /// What arrived.
+    /// The messages that arrived.
     pub sent: Weight,
-    /// What did not, in the order of [`Cause::ALL`].
+    /// The lost messages, in the order of [`Cause::ALL`].
     pub lost: [Weight; Cause::ALL.len()],
     /// Requests that failed and were made again.
     pub retries: u64,
@@ -80,12 +80,12 @@ impl Account {
         self.lost[cause as usize] += weight;
     }
 
-    /// What was lost of one cause.
+    /// The losses of one cause.
     pub fn lost_to(&self, cause: Cause) -> Weight {
         self.lost[cause as usize]
     }
 
-    /// What was lost in all.
+    /// All losses.
     pub fn all_lost(&self) -> Weight {
         let mut sum = Weight::default();
         for weight in self.lost {

@@ -74,7 +74,7 @@ impl Delivery {
         self.shared.changed.notify_all();
     }
 
-    /// What was sent and lost so far.
+    /// The account so far.
     pub fn account(&self) -> Account {
         self.shared.lock().account.clone()
     }

@@ -41,7 +41,7 @@ pub struct Grown {
     pub path: PathBuf,
     /// All that the log says up to now.
     pub profile: Profile,
-    /// What came since the last look.
+    /// The part that came since the last look.
     pub increment: Increment,
 }
 

@@ -47,7 +47,7 @@ impl Protocol {
     }
 }
 
-/// What a message says of its process beside what the log has.
+/// Names for a process, beside those in its log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Subject {
     /// Name of the service; empty for the name of the program.
@@ -143,7 +143,7 @@ pub fn message_of(
             let id = uuid(&pprof, service, &labels);
             let own = [
                 ("__name__", "memory"),
-                // What is allocated is a difference already.
+                // The allocated numbers are differences already.
                 ("__delta__", "false"),
                 ("service_name", service),
             ];

@@ -34,10 +34,10 @@ const LEAST_EVERY: u64 = 100_000_000;
 /// together have the totals of the log. A process whose log does not grow sends nothing. Functions
 /// have no names by default: a store finds these by build-id; with --symbolize they are sent.
 ///
-/// What cannot be delivered is tried again, longer each time, and as the store wishes (Retry-After).
-/// A bounded queue holds what waits. What is lost is counted and told, once a minute and at the end,
-/// and the exit status is then 1. SIGINT, SIGTERM or SIGHUP sends what is left and ends; without a
-/// folder, it also ends when each log has its end.
+/// A message that does not arrive is sent again, after longer waits each time, or as the store
+/// wishes (Retry-After). A bounded queue holds the messages that wait. Losses are counted and told,
+/// once a minute and at the end, and the exit status is then 1. SIGINT, SIGTERM or SIGHUP sends the
+/// rest and ends. Without a folder, the command also ends when each log has its end.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A folder of logs, a record log (.heaplog), or the number of a running process; a log may
@@ -212,7 +212,7 @@ struct Push<'a> {
     told: Told,
 }
 
-/// What the user was told.
+/// The losses and failures that the user was told of.
 #[derive(Default)]
 struct Told {
     at: Option<Instant>,

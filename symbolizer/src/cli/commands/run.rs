@@ -53,6 +53,8 @@ Environment, as without `heapprof run`:
   HEAPPROF_LIBRARY                    path of libheapprof.so, if it lies elsewhere than beside
                                       heapprof, in ../lib, ../lib/x86_64-linux-gnu or, that for
                                       programs of musl, ../lib/x86_64-linux-musl
+  HEAPPROF_PUSH_HEADERS               for `heapprof push`: headers of its requests
+  HEAPPROF_PUSH_BASIC_AUTH            for `heapprof push`: user:password
 
 Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
 1, it cannot be profiled; 2, the command line makes no sense.";
