@@ -14,7 +14,11 @@ def tables(reports, seconds):
     """{title: text}"""
     version = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h"], capture_output=True, text=True).stdout.strip()
     measured = f"Measured at {version} by `scripts/real-suites`, on {os.cpu_count()} cores"
-    return {report["suite"].TITLE: table(report, f"{measured}, {seconds[report['suite'].TITLE] / 60:.0f} minutes.") for report in reports}
+    return {report["suite"].TITLE: table(report, f"{measured} in {duration(seconds[report['suite'].TITLE])}.") for report in reports}
+
+
+def duration(seconds):
+    return f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
 
 
 def table(report, measured):

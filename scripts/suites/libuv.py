@@ -37,8 +37,8 @@ def units():
     if not program():
         return []
     listed = subprocess.run([program(), "--list"], env={"UV_RUN_AS_ROOT": "1"}, capture_output=True, text=True, check=True).stdout
-    # A test's helpers follow on lines of their own: "name (helpers: …".
-    return re.findall(r"^([a-z]\w*)(?: \(helpers:.*)?$", listed, re.MULTILINE)
+    # A line is a name, and for some tests " (helpers: …)".
+    return re.findall(r"^([a-z]\w*)(?: *\(helpers:.*)?$", listed, re.MULTILINE)
 
 
 def run_unit(test, variables, timeout):
