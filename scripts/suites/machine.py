@@ -19,7 +19,7 @@ KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def install(packages):
-    """Installs packages with apt. `packages` gives for each a path that exists if it is installed."""
+    """Installs packages with apt. `packages`: {package: a path of it}."""
     missing = [package for package, path in packages.items() if not os.path.exists(path)]
     if missing and subprocess.run([os.path.join(SCRIPTS, "install-deps"), "packages", *(f"{package}:" for package in missing)]).returncode != 0:
         sys.exit(f"real-suites: cannot install {' '.join(missing)}; leave the suite out with --suites")
@@ -60,7 +60,7 @@ def source_lists():
     if not archives:
         sys.exit("real-suites: apt knows no archive of Debian, so no sources of suites; run apt-get update, or leave these suites out with --suites")
     signed = f"[signed-by={KEYRING}] " if os.path.exists(KEYRING) else ""
-    # Of equal versions apt takes the first archive's. Some mirrors of security updates have no
+    # apt takes equal versions from the first archive. Some mirrors of security updates have no
     # sources.
     return [f"deb-src {signed}{archive.removeprefix('Debian ')}\n" for archive in sorted(archives, key=lambda archive: ("security" in archive, archive))]
 

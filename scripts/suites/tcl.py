@@ -1,4 +1,4 @@
-"""Tcl's own tests: a unit is a file of tests; the processes that `exec` starts are recorded, too."""
+"""Tcl's own tests: a unit is a file of tests; processes that `exec` starts are recorded, too."""
 
 import glob
 import os
