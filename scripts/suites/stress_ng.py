@@ -21,7 +21,7 @@ SECONDS = 1
 # Memory, processes, threads, signals, filters of system calls, descriptors, and programs of many
 # small blocks. Not here: stressors of devices, networks and processor instructions. Nor stressors
 # that as root may change the machine (cpu-online, klog, opcode, procfs, reboot, swap, syscall,
-# sysinval, umount) or that fill its disk (fallocate, resources).
+# sysinval, umount), that fill its disk (fallocate, resources), or that share a port (sock, udp).
 STRESSORS = """
 malloc memcpy memfd memrate memthrash mergesort qsort heapsort radixsort shellsort bsearch hsearch lsearch tsearch tree skiplist
 judy list str wcs zlib hash sparsematrix matrix-3d randlist fp
@@ -33,8 +33,8 @@ signal sigabrt sigchld sigfd sigfpe sigio signest sigpending sigpipe sigq sigrt 
 timerfd hrtimers nanosleep
 seccomp usersyscall enosys sysbadaddr personality chroot unshare landlock ptrace pidfd kcmp get set env
 dynlib vdso getrandom priv-instr fault
-aio aiol io-uring epoll poll eventfd inotify fanotify pipe ring-pipe fifo sockpair sockfd sock sendfile splice tee dup close
-fcntl fd-race open pty udp mq msg key
+aio aiol io-uring epoll poll eventfd inotify fanotify pipe ring-pipe fifo sockpair sockfd sendfile splice tee dup close
+fcntl open pty mq msg key
 """.split()
 
 
