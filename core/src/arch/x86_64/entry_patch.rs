@@ -21,8 +21,8 @@
 //!
 //! Three facts cannot be read from the function's own code, and are assumed:
 //!
-//! - A computed jump (through a jump table, or through a pointer in last position) never leads to a
-//!   prologue: up to the last instruction that takes stack memory, since a loop cannot run it twice.
+//! - A computed jump (through a jump table, or through a pointer in last position) never leads to
+//!   the prologue: up to the last instruction that takes stack memory. A loop cannot run it twice.
 //!   If other instructions are replaced, too, a function with such a jump is refused.
 //! - No other code branches into the replaced bytes. A compiler may put rare paths of a function
 //!   elsewhere (`name.cold`): [`EntryPatch::check_part`] checks such a part.
