@@ -61,6 +61,27 @@ impl<'a> Reader<'a> {
         })
     }
 
+    /// Returns a reader of frames that follow other frames, in bytes that begin with a frame: the
+    /// part that was appended to a log. `sequence` is the number of the frame before, from
+    /// [`sequence`](Self::sequence). Offsets count from the beginning of these bytes.
+    pub fn behind(sequence: Option<u32>, bytes: &'a [u8]) -> Self {
+        Reader {
+            bytes,
+            next_frame: 0,
+            payload: &[],
+            deltas: Deltas::default(),
+            sequence,
+            missing_frames: 0,
+            segments: Segments::first(),
+            search: Search::through(bytes.len()),
+        }
+    }
+
+    /// Returns the number of the last frame that was read.
+    pub fn sequence(&self) -> Option<u32> {
+        self.sequence
+    }
+
     /// Returns the next record, or `None` at the end of the file.
     ///
     /// # Errors

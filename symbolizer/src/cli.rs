@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bundle, completions, ctl, diff, dump, export, info, join, man, push, report, run, symbolize,
-    timeline, top, tree,
+    bundle, completions, ctl, diff, dump, export, info, join, man, push, report, run, serve,
+    symbolize, timeline, top, tree,
 };
 use options::quantity::bytes;
 use output::failure::Failure;
@@ -68,6 +68,7 @@ enum Command {
     Bundle(bundle::Args),
     Push(push::Args),
     Ctl(ctl::Args),
+    Serve(serve::Args),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -98,6 +99,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Push(args) => push::run(&args)?,
         Command::Ctl(args) => ctl::run(&args)?,
+        Command::Serve(args) => serve::run(&args)?,
         Command::Completions(args) => completions::run(&args, Cli::command())?,
         Command::Man(args) => man::run(&args, Cli::command())?,
     }

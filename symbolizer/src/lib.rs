@@ -25,14 +25,18 @@
 //! | [`export`], `report`, `join` | other programs' formats, a page, one log | up to `analysis` |
 //! | `input` | a file of any form | up to `join` |
 //! | [`push`] | messages for a store of profiles, and their delivery | up to `input` |
+//! | [`control`] | the control page of a running program | |
+//! | [`serve`] | the HTTP server: logs that grow, as profiles, metrics and pages | up to `input` |
 //! | `cli` (the binary) | the command line | all |
 //!
 //! `scripts/check-layers` keeps this order.
 
+pub mod control;
 pub mod export;
 pub mod memory;
 pub mod push;
 pub mod resolve;
+pub mod serve;
 
 mod access;
 mod analysis;

@@ -119,6 +119,12 @@ pub(crate) fn read(meta: &Metadata) {
     }
 }
 
+/// Counts bytes that a file, which was opened and is read on, has gained.
+pub(crate) fn appended(bytes: u64) {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    grow(READ.fetch_add(bytes, Relaxed).saturating_add(bytes));
+}
+
 /// Lets the bound grow to what so many bytes of files allow.
 fn grow(read: usize) {
     if !IS_GIVEN.load(Relaxed) {

@@ -101,6 +101,11 @@ impl RegularFile {
         &self.file
     }
 
+    /// The descriptor alone.
+    pub(crate) fn into_file(self) -> File {
+        self.file
+    }
+
     /// Its bytes, mapped.
     ///
     /// # Errors

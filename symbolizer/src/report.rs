@@ -115,7 +115,7 @@ fn divided<'a>(page: &'a str, mark: &str) -> io::Result<(&'a str, &'a str)> {
 }
 
 /// Bytes in base 64, as policies have hashes.
-fn base64(bytes: &[u8]) -> String {
+pub(crate) fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
     for three in bytes.chunks(3) {

@@ -16,6 +16,7 @@ pub(crate) mod man;
 pub(crate) mod push;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod symbolize;
 pub(crate) mod timeline;
 pub(crate) mod top;

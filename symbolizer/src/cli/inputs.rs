@@ -4,7 +4,6 @@
 //!
 //! Not here: reading one file (`heapprof_symbolizer::Input`).
 
-pub(crate) mod attached;
 pub(crate) mod joined;
 pub(crate) mod logs;
 pub(crate) mod one;

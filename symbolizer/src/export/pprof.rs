@@ -73,6 +73,44 @@ fn compressed(message: &proto::Profile, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
+/// The numbers of each row at a moment, by its addresses and its class.
+pub(crate) type Before = HashMap<(Vec<u64>, u8), [i64; 4]>;
+
+/// A profile that is fetched from a running process, as scrapers of Go's endpoints expect it.
+#[derive(Debug)]
+pub(crate) struct Fetched<'a> {
+    /// Wall clock of the fetch, nanoseconds since 1970: scrapers store it as the sample's time.
+    pub(crate) time_ns: u64,
+    /// What the difference covers; 0 for what was since the start.
+    pub(crate) duration_ns: u64,
+    /// The four numbers of each row at the beginning of the difference, by addresses and class.
+    pub(crate) before: Option<&'a Before>,
+}
+
+/// Writes the profile with its four sample types, or what changed of it.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn write_fetched(
+    profile: &Profile,
+    symbols: &Symbols,
+    options: &Options,
+    fetched: &Fetched<'_>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let mut samples = Samples::of(profile);
+    samples.wall_ns = fetched.time_ns;
+    samples.duration_ns = fetched.duration_ns;
+    if let Some(before) = fetched.before {
+        samples.subtract(profile, before);
+    }
+    let message = Builder::new(profile, symbols).build(&samples, options);
+    let mut gzip = GzEncoder::new(out, Compression::fast());
+    gzip.write_all(&message.encode_to_vec())?;
+    gzip.finish()?;
+    Ok(())
+}
+
 struct Builder<'a> {
     profile: &'a Profile,
     symbols: &'a Symbols,

@@ -2,6 +2,7 @@
 //!
 //! They are those of a whole profile, by stack and size class, or an [`Increment`], by stack.
 
+use crate::export::pprof::Before;
 use crate::model::measure::Measure;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::Profile;
@@ -49,6 +50,8 @@ pub(super) struct Sample {
     pub(super) stack: u32,
     /// A number for each measure.
     pub(super) values: Vec<i64>,
+    /// Class of the blocks' sizes; 0 for all classes.
+    class: u8,
     /// Average size of a block, for the blocks of one size class.
     pub(super) block_bytes: Option<u64>,
 }
@@ -73,6 +76,7 @@ impl Samples {
                 .checked_div(numbers.allocated_objects);
             Sample {
                 stack: row.stack,
+                class: row.class.0,
                 values: columns.iter().map(|column| column[index]).collect(),
                 block_bytes: Some(average.unwrap_or(0)),
             }
@@ -86,9 +90,25 @@ impl Samples {
         }
     }
 
+    /// Leaves what changed since those numbers.
+    pub(super) fn subtract(&mut self, profile: &Profile, before: &Before) {
+        let mut before = before.clone();
+        for sample in &mut self.samples {
+            let stack = profile.stacks.get(sample.stack as usize);
+            let frames = stack.map_or_else(Vec::new, |stack| stack.frames.clone());
+            // Taken out: two rows may have the same addresses.
+            let before = before.remove(&(frames, sample.class)).unwrap_or_default();
+            for (value, before) in sample.values.iter_mut().zip(before) {
+                *value -= before;
+            }
+        }
+        self.samples.retain(Sample::is_not_zero);
+    }
+
     pub(super) fn of_increment(profile: &Profile, increment: &Increment) -> Samples {
         let stacks = increment.stacks.iter();
         let samples = stacks.map(|&(stack, numbers)| Sample {
+            class: 0,
             stack,
             values: Metric::ALL
                 .map(|metric| clamp(numbers.get(metric)))

@@ -117,6 +117,14 @@ impl Symbols {
         }
     }
 
+    /// Adds the names of further places of the same process, whose list of modules may have grown.
+    pub(crate) fn absorb(&mut self, other: Symbols) {
+        self.frames.extend(other.frames);
+        self.reports.extend(other.reports);
+        self.biases = other.biases;
+        self.outside += other.outside;
+    }
+
     /// The frames of a place, innermost first; at least one.
     pub fn frames(&self, place: Place) -> &[Frame] {
         self.frames.get(&place).map_or(&UNNAMED, |frames| frames)

@@ -20,7 +20,7 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
 use crate::model::profile::{CallStack, Profile};
-use crate::model::run::{Ending, Marker, Notice, Regime};
+use crate::model::run::{Ending, Marker, Notice, Regime, Run};
 use crate::model::span::Cut;
 use crate::model::span::Span;
 use crate::model::special_threads::WITH_ITS_PROCESS;
@@ -140,6 +140,31 @@ impl Fold {
         profile.rows = self.ledger.rows().collect();
         profile.run.reason = reason.into();
         profile
+    }
+
+    /// The profile of all that was folded so far, with losses and peak, while folding goes on.
+    pub(crate) fn so_far(&self) -> Profile {
+        let mut profile = self.snapshot("");
+        profile.account.counters = self.counters();
+        profile.peak = Some(self.peak);
+        profile
+    }
+
+    /// The run so far: what ran, and how it ended if it did.
+    pub(crate) fn run(&self) -> &Run {
+        &self.profile.run
+    }
+
+    /// The profiler's own counters so far, in their order.
+    pub(crate) fn counters(&self) -> Vec<(Counter, u64)> {
+        let mut counters: Vec<_> = self.counters.iter().map(|(&c, &n)| (c, n)).collect();
+        counters.sort_by_key(|(counter, _)| counter.number());
+        counters
+    }
+
+    /// Number of stacks so far.
+    pub(crate) fn stacks(&self) -> usize {
+        self.profile.stacks.len()
     }
 
     /// Takes the next record, which is one of these.

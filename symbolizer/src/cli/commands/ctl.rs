@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 
-use crate::cli::inputs::attached::Attached;
+use heapprof_symbolizer::control::Attached;
+
 use crate::cli::options::quantity;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;

@@ -8,12 +8,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::push::{
     Account, Cause, Delivery, Grown, Logs, Protocol, Receiver, Subject, message_of,
 };
 use heapprof_symbolizer::{InputError, Symbols};
 
-use crate::cli::inputs::attached::Attached;
 use crate::cli::options::choice::choice;
 use crate::cli::options::quantity;
 use crate::cli::options::symbols::SymbolArgs;

@@ -1,5 +1,6 @@
 //! Symbol options: where the names of addresses may be found.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::resolve::SearchPath;
@@ -48,6 +49,25 @@ impl SymbolArgs {
             }
         }
         Ok(())
+    }
+
+    /// Where the names of processes are that run here.
+    pub(crate) fn search_path(&self) -> Result<SearchPath, Failure> {
+        self.check()?;
+        let mut search = self.search();
+        search.debuginfod = self.servers.client()?;
+        Ok(search)
+    }
+
+    /// The options for files as words of a command line.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let folders = self.debug_dir.iter().map(|path| ("--debug-dir", path));
+        let root = self.sysroot.iter().map(|path| ("--sysroot", path));
+        let maps = self.perf_map.iter().map(|path| ("--perf-map", path));
+        let words = folders.chain(root).chain(maps);
+        words
+            .flat_map(|(option, path)| [option.into(), path.into()])
+            .collect()
     }
 
     fn search(&self) -> SearchPath {

@@ -1,4 +1,4 @@
-//! Attached process: its control page, found in its memory map and mapped here, too.
+//! Control: the control page of a running program, found in its memory map and mapped here, too.
 //!
 //! Danger: another process writes to this memory. All accesses are atomics
 //! (`heapprof_format::ControlPage`), and its content is checked or merely shown.
@@ -17,14 +17,18 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(200);
 
 /// See the module's text.
-pub(crate) struct Attached {
+#[derive(Debug)]
+pub struct Attached {
     pid: u32,
     page: &'static ControlPage,
 }
 
 impl Attached {
     /// Finds the page of a process.
-    pub(crate) fn to(pid: u32) -> Result<Attached, String> {
+    ///
+    /// # Errors
+    /// In words: why there is none, and the way out.
+    pub fn to(pid: u32) -> Result<Attached, String> {
         let maps = match fs::read_to_string(format!("/proc/{pid}/maps")) {
             // If the main thread of a process has ended, the kernel shows the map only for the
             // other threads.
@@ -58,7 +62,10 @@ impl Attached {
     }
 
     /// Leaves a command and waits for the answer.
-    pub(crate) fn ask(&self, command: &str) -> Result<String, String> {
+    ///
+    /// # Errors
+    /// In words: the program's refusal, or why no answer came.
+    pub fn ask(&self, command: &str) -> Result<String, String> {
         let deadline = Instant::now() + PATIENCE;
         self.take_desk(deadline)?;
         let answer = self.ask_at_desk(command, deadline);

@@ -1,0 +1,268 @@
+//! Fetched profiles: the endpoints of Go's `net/http/pprof` and of gperftools' server.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::export::pprof::{Fetched, write_fetched};
+use crate::export::{Options, gperftools};
+use crate::model::measure::Measure;
+use crate::model::metric::Metric;
+use crate::model::printable::Printable;
+use crate::model::profile::Profile;
+use crate::naming::symbols::Symbols;
+
+use super::Shared;
+use super::http::{Request, Response};
+use super::process::{Answer, Process, State};
+use std::sync::{Arc, MutexGuard};
+
+/// The longest time that a difference may cover, in seconds.
+const LONGEST: u64 = 3600;
+/// An answer stands for so long if nothing was recorded meanwhile.
+const STANDS: Duration = Duration::from_secs(1);
+
+/// The two profiles that Go has: they differ in the number that is shown first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Heap,
+    Allocs,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Heap => "heap",
+            Kind::Allocs => "allocs",
+        }
+    }
+
+    fn options(self) -> Options {
+        Options {
+            metric: Measure::Basic(match self {
+                Kind::Heap => Metric::InUseBytes,
+                Kind::Allocs => Metric::AllocatedBytes,
+            }),
+            ..Options::default()
+        }
+    }
+}
+
+fn chosen(shared: &Shared, request: &Request) -> Result<Arc<Process>, Response> {
+    let (pid, id) = (request.parameter("pid"), request.parameter("log"));
+    let chosen = shared.table.chosen(pid.as_deref(), id.as_deref());
+    chosen.map_err(|(status, why)| Response::error(status, why.trim_end()))
+}
+
+/// `heap` and `allocs`.
+pub(super) fn profile(shared: &Shared, request: &Request, kind: Kind) -> Response {
+    let number = |name| match request.parameter(name).as_deref() {
+        None | Some("") => Ok(0),
+        Some(text) => text.parse::<u64>().map_err(|_| {
+            Response::error(
+                400,
+                &format!("{name} is no whole number: {}", Printable(text)),
+            )
+        }),
+    };
+    let (debug, seconds) = match (number("debug"), number("seconds")) {
+        (Ok(debug), Ok(seconds)) => (debug, seconds),
+        (Err(refusal), _) | (_, Err(refusal)) => return refusal,
+    };
+    if debug > 0 && seconds > 0 {
+        return Response::error(400, "seconds and debug do not go together");
+    }
+    if seconds > LONGEST {
+        return Response::error(400, &format!("seconds is at most {LONGEST}"));
+    }
+    if debug > 0 {
+        return text(shared, request);
+    }
+    let process = match chosen(shared, request) {
+        Ok(process) => process,
+        Err(refusal) => return refusal,
+    };
+    let answered = match seconds {
+        0 => whole(shared, &process, kind),
+        seconds => difference(shared, &process, kind, seconds),
+    };
+    let name = match seconds {
+        0 => kind.name().to_owned(),
+        _ => format!("{}-delta", kind.name()),
+    };
+    match answered {
+        Ok(body) => Response::of("application/octet-stream", body).with(
+            "Content-Disposition",
+            format!("attachment; filename=\"{name}\""),
+        ),
+        Err(why) => Response::error(503, &why),
+    }
+}
+
+fn whole(shared: &Shared, process: &Process, kind: Kind) -> Result<Vec<u8>, String> {
+    let mut state = process.fresh();
+    let (records, generation) = (state.records(), state.generation());
+    if let Some(answer) = &state.answer
+        && (answer.what, answer.records, answer.generation) == (kind.name(), records, generation)
+        && answer.at.elapsed() < STANDS
+    {
+        return Ok(answer.body.clone());
+    }
+    let fetched = Fetched {
+        time_ns: now_ns(),
+        duration_ns: 0,
+        before: None,
+    };
+    let body = written(shared, &mut state, kind, &fetched)?;
+    state.answer = Some(Answer {
+        what: kind.name(),
+        records,
+        generation,
+        at: Instant::now(),
+        body: body.clone(),
+    });
+    Ok(body)
+}
+
+/// What changed in so many seconds from now.
+fn difference(
+    shared: &Shared,
+    process: &Process,
+    kind: Kind,
+    seconds: u64,
+) -> Result<Vec<u8>, String> {
+    let before = process.fresh().before()?;
+    let began = Instant::now();
+    let duration = Duration::from_secs(seconds);
+    while began.elapsed() < duration {
+        if shared.is_over() {
+            return Err("the server ends".into());
+        }
+        std::thread::sleep(
+            (duration - began.elapsed().min(duration)).min(Duration::from_millis(200)),
+        );
+    }
+    let fetched = Fetched {
+        time_ns: now_ns(),
+        duration_ns: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        before: Some(&before),
+    };
+    written(shared, &mut process.fresh(), kind, &fetched)
+}
+
+fn written(
+    shared: &Shared,
+    state: &mut MutexGuard<'_, State>,
+    kind: Kind,
+    fetched: &Fetched<'_>,
+) -> Result<Vec<u8>, String> {
+    let profile = state.profile()?;
+    let symbols = names(shared, state, &profile);
+    let mut body = Vec::new();
+    write_fetched(&profile, symbols, &kind.options(), fetched, &mut body)
+        .map_err(|error| error.to_string())?;
+    Ok(body)
+}
+
+fn names<'a>(
+    shared: &Shared,
+    state: &'a mut MutexGuard<'_, State>,
+    profile: &Profile,
+) -> &'a Symbols {
+    state.symbols(profile, shared.search.as_ref())
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The profile as gperftools' text, with addresses.
+pub(super) fn text(shared: &Shared, request: &Request) -> Response {
+    let process = match chosen(shared, request) {
+        Ok(process) => process,
+        Err(refusal) => return refusal,
+    };
+    let profile = match process.fresh().profile() {
+        Ok(profile) => profile,
+        Err(why) => return Response::error(503, &why),
+    };
+    let mut body = Vec::new();
+    match gperftools::write(
+        &profile,
+        &Symbols::default(),
+        &Options::default(),
+        &mut body,
+    ) {
+        Ok(()) => Response::text(body),
+        Err(error) => Response::error(500, &error.to_string()),
+    }
+}
+
+/// The words of the command line.
+pub(super) fn command_line(shared: &Shared, request: &Request, between: &str) -> Response {
+    match chosen(shared, request) {
+        Ok(process) => Response::text(process.summary().run.args.join(between)),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Names of addresses: the lines `0xADDRESS name` for `0xADDRESS+0xADDRESS…`. Without addresses it
+/// says that there are names.
+pub(super) fn symbol(shared: &Shared, request: &Request) -> Response {
+    let body = String::from_utf8_lossy(&request.body);
+    let asked = match request.body.is_empty() {
+        true => request.raw_query.as_str(),
+        false => &body,
+    };
+    let addresses: Vec<u64> = asked
+        .split(['+', '&', '\n', ' '])
+        .filter_map(|word| u64::from_str_radix(word.trim().strip_prefix("0x")?, 16).ok())
+        .collect();
+    if addresses.is_empty() {
+        return Response::text("num_symbols: 1\n");
+    }
+    let process = match chosen(shared, request) {
+        Ok(process) => process,
+        Err(refusal) => return refusal,
+    };
+    let mut state = process.fresh();
+    let profile = match state.profile() {
+        Ok(profile) => profile,
+        Err(why) => return Response::error(503, &why),
+    };
+    let symbols = names(shared, &mut state, &profile);
+    let mut lines = String::from("num_symbols: 1\n");
+    for address in addresses {
+        let named = [address, address.wrapping_sub(1)]
+            .into_iter()
+            .find_map(|avma| {
+                let place = profile.place(avma, profile.run.duration_ns);
+                let frame = symbols.frames(place).last()?;
+                Some(frame.function.as_ref()?.demangled().to_owned())
+            });
+        if let Some(name) = named {
+            lines.push_str(&format!("{address:#x} {}\n", Printable(&name)));
+        }
+    }
+    Response::text(lines)
+}
+
+/// `/debug/pprof/`: what there is, for people.
+pub(super) fn index(shared: &Shared) -> Response {
+    let mut page = String::from(
+        "/debug/pprof/\n\nheap       what is in use first; ?seconds=N what changes in N seconds\n\
+         allocs     the same, what was allocated first\ncmdline    the command line\n\
+         symbol     names of addresses\n\nWith several processes, ?pid=N chooses one:\n\n",
+    );
+    for process in shared.table.all() {
+        let summary = process.summary();
+        page.push_str(&format!(
+            "heap?pid={}  {}  {}\n",
+            summary.run.pid,
+            summary.life.name(),
+            Printable(summary.run.name())
+        ));
+    }
+    Response::text(page)
+}

@@ -1,0 +1,62 @@
+
+"use strict";
+const token = new URLSearchParams(location.search).get("token");
+const withToken = (path) => (token ? `${path}?token=${encodeURIComponent(token)}` : path);
+const find = (id) => document.getElementById(id);
+const own = location.pathname.replace(/\/$/, "");
+const id = own.split("/").pop();
+
+find("back").href = withToken("/");
+find("report").src = withToken(`${own}/report`);
+
+/** The report keeps what is chosen in the fragment of its address, which a reload keeps. */
+function refresh() {
+  find("report").contentWindow.location.reload();
+}
+find("refresh").addEventListener("click", refresh);
+let timer = null;
+find("every").addEventListener("change", ({ target }) => {
+  clearInterval(timer);
+  const seconds = Number(target.value);
+  timer = seconds > 0 ? setInterval(() => { if (!document.hidden) refresh(); }, seconds * 1000) : null;
+});
+
+function say(text, isBad) {
+  find("said").textContent = text;
+  find("said").className = isBad ? "bad" : "faint";
+}
+
+for (const button of document.querySelectorAll("[data-command]")) {
+  button.disabled = !token;
+  if (!token) button.title = "needs the token: open the address that heapprof serve prints";
+  button.addEventListener("click", async () => {
+    const word = find("word").value.trim();
+    const { command, word: wants } = button.dataset;
+    if (wants === "needed" && word === "") return say(`${command}: write a word into the field first`, true);
+    try {
+      const answer = await fetch(`${own}/control`, {
+        method: "POST",
+        headers: { "Authorization": `Bearer ${token}`, "Content-Type": "application/x-www-form-urlencoded" },
+        body: new URLSearchParams({ command: wants && word ? `${command} ${word}` : command }),
+      });
+      say((await answer.text()).trim(), !answer.ok);
+    } catch (error) {
+      say(`no answer: ${error.message}`, true);
+    }
+  });
+}
+
+async function about() {
+  try {
+    const { processes } = await (await fetch(withToken("/processes"))).json();
+    const it = processes.find((process) => process.id === id);
+    find("name").textContent = it ? `${it.name || it.log}, pid ${it.pid}` : "gone";
+    document.title = `heapprof: ${find("name").textContent}`;
+    const mib = (value) => `${(value / 2 ** 20).toFixed(1)} MiB`;
+    find("numbers").textContent = it ? `${it.state}, ${mib(it.in_use_bytes)} ± ${mib(it.in_use_error_bytes)} in use` : "";
+  } catch (error) {
+    say(`no answer: ${error.message}`, true);
+  }
+  setTimeout(about, document.hidden ? 20000 : 3000);
+}
+about();

@@ -1,0 +1,190 @@
+//! Pages: the list of processes, and the frame with buttons around the report of one.
+//!
+//! The report is the page of `heapprof report`. Another process renders it, so that neither a large
+//! nor a damaged log costs the server more than an answer that it cannot give. A page runs one
+//! script, which its policy names by hash, and shows names as text only.
+
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::control::Attached;
+use crate::model::printable::Printable;
+use crate::report::base64;
+
+use super::Shared;
+use super::http::{Request, Response};
+use super::process::Process;
+
+const STYLE: &str = include_str!("page.css");
+const INDEX: &str = include_str!("index.html");
+const INDEX_SCRIPT: &str = include_str!("index.js");
+const FRAME: &str = include_str!("frame.html");
+const FRAME_SCRIPT: &str = include_str!("frame.js");
+/// The content type of pages.
+const HTML: &str = "text/html; charset=utf-8";
+/// The longest time for a report.
+const REPORT_TIME: Duration = Duration::from_secs(120);
+/// The largest report.
+const MOST_REPORT: u64 = 256 << 20;
+
+/// `/`.
+pub(super) fn index() -> Response {
+    page(INDEX, INDEX_SCRIPT)
+}
+
+/// `/process/ID`.
+pub(super) fn process(_: &Process) -> Response {
+    page(FRAME, FRAME_SCRIPT)
+}
+
+fn page(frame: &str, script: &str) -> Response {
+    let body = frame
+        .replace("/* style */", STYLE)
+        .replace("/* script */", script);
+    let source = |text: &str| format!("'sha256-{}'", base64(&Sha256::digest(text)));
+    let policy = format!(
+        "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; frame-src 'self'; \
+         frame-ancestors 'self'; base-uri 'none'; form-action 'none'",
+        source(script),
+        source(STYLE)
+    );
+    Response::of(HTML, body).with("Content-Security-Policy", policy)
+}
+
+/// `/processes`: all processes as JSON.
+pub(super) fn processes(shared: &Shared) -> Response {
+    let processes: Vec<serde_json::Value> = (shared.table.all().iter())
+        .map(|process| {
+            let summary = process.summary();
+            let run = &summary.run;
+            let numbers = &summary.numbers;
+            json!({
+                "id": process.id,
+                "log": Printable(&process.log()).to_string(),
+                "name": Printable(run.name()).to_string(),
+                "command": Printable(&run.args.join(" ")).to_string(),
+                "pid": run.pid,
+                "forked_from": run.forked_from,
+                "state": summary.life.name(),
+                "ending": run.ending.describe(),
+                "started_ms": run.start_wall_ns / 1_000_000,
+                "duration_s": run.duration_ns as f64 / 1e9,
+                "in_use_bytes": numbers.in_use_bytes,
+                "in_use_error_bytes": summary.in_use_error.round(),
+                "in_use_objects": numbers.in_use_objects,
+                "allocated_bytes": numbers.allocated_bytes,
+                "allocated_objects": numbers.allocated_objects,
+                "growth_bytes_per_second": summary.growth,
+                "log_bytes": summary.log_bytes,
+                "damaged_places": summary.damage,
+                "error": summary.error.as_deref().map(|error| Printable(error).to_string()),
+            })
+        })
+        .collect();
+    let document = json!({
+        "processes": processes,
+        "left_out": shared.table.left_out(),
+    });
+    Response::of("application/json", document.to_string())
+}
+
+/// `/process/ID/report`.
+pub(super) fn report(shared: &Shared, process: &Arc<Process>) -> Response {
+    let Some(_turn) = shared.report_turn() else {
+        return Response::error(503, "other reports are being made; ask again in a moment");
+    };
+    let mut command = Command::new(&shared.program);
+    command
+        .args(["report", "--output", "-"])
+        .args(&shared.report_arguments)
+        .arg("--")
+        .arg(&process.path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    match output_of(command, shared) {
+        Ok(page) => {
+            Response::of(HTML, page).with("Content-Security-Policy", "frame-ancestors 'self'")
+        }
+        Err(why) => Response::error(503, &format!("there is no report: {}", Printable(&why))),
+    }
+}
+
+/// The standard output of a command, within bounds of time and size.
+fn output_of(mut command: Command, shared: &Shared) -> Result<Vec<u8>, String> {
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let (Some(out), Some(err)) = (child.stdout.take(), child.stderr.take()) else {
+        return Err("no pipe".into());
+    };
+    let read = |pipe: Box<dyn Read + Send>, most: u64| {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = pipe.take(most).read_to_end(&mut bytes);
+            bytes
+        })
+    };
+    let out = read(Box::new(out), MOST_REPORT);
+    let err = read(Box::new(err), 4096);
+    let began = Instant::now();
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break Some(status),
+            Ok(None) if began.elapsed() < REPORT_TIME && !shared.is_over() => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break None;
+            }
+        }
+    };
+    let (out, err) = (
+        out.join().unwrap_or_default(),
+        err.join().unwrap_or_default(),
+    );
+    match status {
+        Some(status) if status.success() => Ok(out),
+        Some(_) => Err(String::from_utf8_lossy(&err).trim().to_owned()),
+        None => Err("it took too long".into()),
+    }
+}
+
+/// `/process/ID/control`: gives the program a command.
+pub(super) fn control(process: &Arc<Process>, request: &Request) -> Response {
+    let command = request.field("command").unwrap_or_default();
+    let verb = command.split(' ').next().unwrap_or_default();
+    if !["status", "start", "stop", "interval", "mark", "dump"].contains(&verb)
+        || command.contains(|c: char| c.is_control())
+    {
+        return Response::error(
+            400,
+            "command is one of: status, start, stop, interval BYTES, mark NAME, dump REASON",
+        );
+    }
+    let pid = process.summary().run.pid;
+    let asked = Attached::to(pid).and_then(|attached| {
+        // Its number may be another process's by now, or one in another container.
+        let status = attached.ask("status")?;
+        let log = status.lines().find_map(|line| line.strip_prefix("log: "));
+        let log = log
+            .unwrap_or_default()
+            .rsplit('/')
+            .next()
+            .unwrap_or_default();
+        let own = process.log();
+        if !own.is_empty() && log.split(" (incomplete").next() == Some(own.as_str()) {
+            return attached.ask(&command);
+        }
+        Err(format!("process {pid} writes another log here: {log}"))
+    });
+    match asked {
+        Ok(answer) => Response::text(format!("{answer}\n")),
+        Err(why) => Response::error(409, &format!("process {pid}: {why}")),
+    }
+}

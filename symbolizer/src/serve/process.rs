@@ -1,0 +1,372 @@
+//! Process: one followed log, with its names, its recent past and its state.
+
+use std::collections::{HashSet, VecDeque};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use sha2::{Digest, Sha256};
+
+use crate::export::pprof::Before;
+use crate::model::metric::Numbers;
+use crate::model::profile::{CallStack, Place, Profile};
+use crate::model::run::{Ending, Run};
+use crate::naming::symbols::Symbols;
+use crate::read::follow::{Follower, Step};
+use crate::resolve::SearchPath;
+
+/// A log that has not changed for so long, of a process that cannot be seen, is a process's that is
+/// gone.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Numbers of a process that is gone are forgotten if nobody has asked for them for so long.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// How often a log of a process that is gone is looked at.
+const RARELY: Duration = Duration::from_secs(10);
+/// Moments of the recent past that are kept, and the time between two.
+const MOMENTS: usize = 60;
+const BETWEEN: Duration = Duration::from_secs(5);
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// Of the log's path: the same after a restart of the server.
+    pub(super) id: String,
+    pub(super) path: PathBuf,
+    state: Mutex<State>,
+}
+
+/// What is known of a process, whether or not its log is kept in memory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Summary {
+    pub(super) run: Run,
+    pub(super) numbers: Numbers,
+    /// Standard error of the bytes in use.
+    pub(super) in_use_error: f64,
+    pub(super) log_bytes: u64,
+    pub(super) counters: Vec<(heapprof_format::Counter, u64)>,
+    pub(super) damage: u64,
+    /// Why the log cannot be read, if so.
+    pub(super) error: Option<String>,
+    /// Bytes a second over the recent past; `None`: not yet known.
+    pub(super) growth: Option<f64>,
+    pub(super) life: Life,
+}
+
+/// Whether a process runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Life {
+    #[default]
+    Running,
+    /// The log says so.
+    Ended,
+    /// The log has no end, and no such process is seen.
+    Gone,
+}
+
+impl Life {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Life::Running => "running",
+            Life::Ended => "ended",
+            Life::Gone => "gone",
+        }
+    }
+}
+
+/// See [`Process`].
+#[derive(Debug)]
+pub(super) struct State {
+    follower: Follower,
+    summary: Summary,
+    symbols: Symbols,
+    asked: HashSet<Place>,
+    /// Stacks whose places were asked for.
+    named_stacks: usize,
+    named_generation: u64,
+    past: VecDeque<(Instant, u64)>,
+    changed: Instant,
+    asked_for: Instant,
+    looked: Option<Instant>,
+    /// Number and length of a file whose fold was forgotten.
+    settled: Option<(u64, u64)>,
+    /// The last answer, for clients that ask for the same at once.
+    pub(super) answer: Option<Answer>,
+}
+
+/// An answer that was computed.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub(super) what: &'static str,
+    pub(super) records: u64,
+    pub(super) generation: u64,
+    pub(super) at: Instant,
+    pub(super) body: Vec<u8>,
+}
+
+impl Process {
+    pub(super) fn of(path: &Path, may_be_link: bool) -> Process {
+        let hash = Sha256::digest(path.as_os_str().as_encoded_bytes());
+        let now = Instant::now();
+        Process {
+            id: hash
+                .iter()
+                .take(6)
+                .map(|byte| format!("{byte:02x}"))
+                .collect(),
+            path: path.to_owned(),
+            state: Mutex::new(State {
+                follower: Follower::of(path, may_be_link),
+                summary: Summary::default(),
+                symbols: Symbols::default(),
+                asked: HashSet::new(),
+                named_stacks: 0,
+                named_generation: 0,
+                past: VecDeque::new(),
+                changed: now,
+                asked_for: now.checked_sub(FORGOTTEN).unwrap_or(now),
+                looked: None,
+                settled: None,
+                answer: None,
+            }),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        self.lock().summary.clone()
+    }
+
+    /// The name of the log without folders.
+    pub(super) fn log(&self) -> String {
+        self.path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    }
+
+    /// Looks at the log, unless it is in use or was looked at a moment ago.
+    pub(super) fn look(&self) {
+        let Ok(mut state) = self.state.try_lock() else {
+            return;
+        };
+        let is_early = |at: Instant| at.elapsed() < RARELY;
+        if state.summary.life != Life::Running && state.looked.is_some_and(is_early) {
+            return;
+        }
+        state.looked = Some(Instant::now());
+        if state.is_settled(&self.path) {
+            return;
+        }
+        state.catch_up();
+        state.forget_if_unused(&self.path);
+    }
+
+    /// The state with everything that the log has now.
+    pub(super) fn fresh(&self) -> MutexGuard<'_, State> {
+        let mut state = self.lock();
+        state.asked_for = Instant::now();
+        state.settled = None;
+        state.catch_up();
+        state
+    }
+}
+
+impl State {
+    pub(super) fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    pub(super) fn records(&self) -> u64 {
+        self.follower.records()
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.follower.generation()
+    }
+
+    fn is_settled(&self, path: &Path) -> bool {
+        let now = std::fs::symlink_metadata(path).ok();
+        self.settled.is_some() && self.settled == now.map(|meta| (meta.ino(), meta.len()))
+    }
+
+    fn catch_up(&mut self) {
+        match self.follower.catch_up() {
+            Ok(step) => {
+                self.summary.error = None;
+                if step != Step::Same {
+                    // A process that ended before this one began is no news.
+                    if self.looked.is_some() && step == Step::Grown {
+                        self.changed = Instant::now();
+                    }
+                    self.sum_up();
+                }
+            }
+            Err(error) => self.summary.error = Some(in_words(&error)),
+        }
+        self.summary.life = self.life();
+        self.remember();
+    }
+
+    fn sum_up(&mut self) {
+        let summary = &mut self.summary;
+        if let Some(run) = self.follower.run() {
+            summary.run.clone_from(run);
+        }
+        summary.numbers = self.follower.numbers();
+        summary.in_use_error = self.follower.totals().in_use.bytes_error();
+        summary.log_bytes = self.follower.length();
+        summary.counters = self.follower.counters();
+        summary.damage = self.follower.damage();
+    }
+
+    fn life(&self) -> Life {
+        let run = &self.summary.run;
+        if let Ending::Said(_) = run.ending {
+            return Life::Ended;
+        }
+        match is_there(run) {
+            Some(true) => Life::Running,
+            _ if self.changed.elapsed() < SILENCE && self.summary.error.is_none() => Life::Running,
+            _ => Life::Gone,
+        }
+    }
+
+    /// Keeps the bytes in use of now, for the growth.
+    fn remember(&mut self) {
+        let is_due = |&(at, _): &(Instant, u64)| at.elapsed() >= BETWEEN;
+        if !self.past.back().is_none_or(is_due) {
+            return;
+        }
+        self.past
+            .push_back((Instant::now(), self.summary.numbers.in_use_bytes));
+        if self.past.len() > MOMENTS {
+            self.past.pop_front();
+        }
+        let (Some(first), Some(last)) = (self.past.front(), self.past.back()) else {
+            return;
+        };
+        let seconds = last.0.duration_since(first.0).as_secs_f64();
+        self.summary.growth = (seconds > 0.0).then(|| (last.1 as f64 - first.1 as f64) / seconds);
+    }
+
+    fn forget_if_unused(&mut self, path: &Path) {
+        let is_used = self.summary.life == Life::Running || self.asked_for.elapsed() < FORGOTTEN;
+        if is_used || !self.follower.is_read() {
+            return;
+        }
+        self.settled = std::fs::symlink_metadata(path)
+            .ok()
+            .map(|meta| (meta.ino(), meta.len()));
+        self.follower.forget();
+        self.symbols = Symbols::default();
+        self.asked = HashSet::new();
+        self.named_stacks = 0;
+        self.answer = None;
+    }
+
+    /// The profile so far.
+    ///
+    /// # Errors
+    /// In words: why there is none.
+    pub(super) fn profile(&self) -> Result<Profile, String> {
+        let none = || {
+            let why = self.summary.error.as_deref();
+            format!(
+                "the log cannot be read: {}",
+                why.unwrap_or("it is empty so far")
+            )
+        };
+        self.follower.profile().ok_or_else(none)
+    }
+
+    /// The names of its places. Only places that were never asked for are looked up.
+    pub(super) fn symbols(&mut self, profile: &Profile, search: &SearchPath) -> &Symbols {
+        if self.named_generation != self.follower.generation() || self.named_stacks == 0 {
+            self.symbols = Symbols::none(profile);
+            self.asked = HashSet::new();
+            self.named_stacks = 0;
+            self.named_generation = self.follower.generation();
+        }
+        let mut news = Profile {
+            run: profile.run.clone(),
+            modules: profile.modules.clone(),
+            ..Profile::default()
+        };
+        for stack in profile.stacks.iter().skip(self.named_stacks) {
+            let calls = profile
+                .places(stack)
+                .filter(|place| self.asked.insert(*place));
+            let frames: Vec<u64> = calls.map(|place| place.avma).collect();
+            if !frames.is_empty() {
+                news.stacks.push(CallStack {
+                    interrupted: (0..frames.len() as u32).collect(),
+                    frames,
+                    time_ns: stack.time_ns,
+                    ..CallStack::default()
+                });
+            }
+        }
+        self.named_stacks = profile.stacks.len();
+        if !news.stacks.is_empty() {
+            self.symbols.absorb(Symbols::of(&news, search));
+        }
+        &self.symbols
+    }
+
+    /// The numbers of each row, to compare later ones with.
+    pub(super) fn before(&self) -> Result<Before, String> {
+        let profile = self.profile()?;
+        let mut before = Before::new();
+        for row in &profile.rows {
+            let sum = before
+                .entry((profile.stack_of(row).frames.clone(), row.class.0))
+                .or_default();
+            let numbers = Numbers::of(&row.totals);
+            for (sum, metric) in sum.iter_mut().zip(crate::model::metric::Metric::ALL) {
+                *sum += numbers.get(metric) as i64;
+            }
+        }
+        Ok(before)
+    }
+}
+
+/// Whether a process of that number and program runs here; `None`: that cannot be told.
+fn is_there(run: &Run) -> Option<bool> {
+    if run.pid == 0 {
+        return None;
+    }
+    match std::fs::read_link(format!("/proc/{}/exe", run.pid)) {
+        Ok(exe) => {
+            let exe = exe.to_string_lossy();
+            Some(exe.strip_suffix(" (deleted)").unwrap_or(&exe) == run.program)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
+        Err(_) => None,
+    }
+}
+
+/// Resident bytes of a process that runs here.
+pub(super) fn resident(run: &Run) -> Option<u64> {
+    is_there(run).filter(|is_there| *is_there)?;
+    let statm = std::fs::read_to_string(format!("/proc/{}/statm", run.pid)).ok()?;
+    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    // SAFETY: a system call without memory.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    pages.checked_mul(u64::try_from(page).ok()?)
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => "the log is gone".into(),
+        io::ErrorKind::PermissionDenied => {
+            "not permitted: run heapprof serve as the user of the program, or as root".into()
+        }
+        _ => error.to_string(),
+    }
+}

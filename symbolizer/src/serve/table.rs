@@ -1,0 +1,176 @@
+//! Table: the processes that are followed, found in folders and named on the command line.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::read::segments::newest_of;
+
+use super::process::{Life, Process, Summary};
+
+/// Logs of a folder that are followed; further ones are said to be left out.
+const MOST_LOGS: usize = 10_000;
+
+/// Where logs are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// All logs in a folder, as these come and go.
+    Folder(PathBuf),
+    /// One log.
+    Log(PathBuf),
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Table {
+    sources: Vec<Source>,
+    processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
+    left_out: Mutex<usize>,
+}
+
+impl Table {
+    pub(super) fn of(sources: Vec<Source>) -> Table {
+        Table {
+            sources,
+            processes: Mutex::new(BTreeMap::new()),
+            left_out: Mutex::new(0),
+        }
+    }
+
+    /// All of them, by path.
+    pub(super) fn all(&self) -> Vec<Arc<Process>> {
+        let processes = self
+            .processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        processes.values().cloned().collect()
+    }
+
+    /// Number of logs that are left out.
+    pub(super) fn left_out(&self) -> usize {
+        *self.left_out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds logs that came, and forgets those that went.
+    pub(super) fn find(&self) {
+        let mut found: Vec<(PathBuf, bool)> = Vec::new();
+        let mut left_out = 0;
+        for source in &self.sources {
+            match source {
+                Source::Log(path) => found.push((path.clone(), true)),
+                Source::Folder(folder) => {
+                    let mut logs = logs_in(folder);
+                    left_out += logs.len().saturating_sub(MOST_LOGS);
+                    logs.truncate(MOST_LOGS);
+                    found.extend(logs.into_iter().map(|path| (path, false)));
+                }
+            }
+        }
+        *self.left_out.lock().unwrap_or_else(PoisonError::into_inner) = left_out;
+        let mut processes = self
+            .processes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let paths: HashSet<&Path> = found.iter().map(|(path, _)| path.as_path()).collect();
+        processes.retain(|path, _| paths.contains(path.as_path()));
+        for (path, may_be_link) in &found {
+            if !processes.contains_key(path) {
+                let process = Arc::new(Process::of(path, *may_be_link));
+                processes.insert(path.clone(), process);
+            }
+        }
+    }
+
+    /// Looks at each log.
+    pub(super) fn look(&self, is_over: impl Fn() -> bool) {
+        for process in self.all() {
+            if is_over() {
+                return;
+            }
+            process.look();
+        }
+    }
+
+    /// The process of that id.
+    pub(super) fn by_id(&self, id: &str) -> Option<Arc<Process>> {
+        self.all().into_iter().find(|process| process.id == id)
+    }
+
+    /// The process that a request is about.
+    ///
+    /// # Errors
+    /// In words: there is none or more than one, and these are they.
+    pub(super) fn chosen(
+        &self,
+        pid: Option<&str>,
+        id: Option<&str>,
+    ) -> Result<Arc<Process>, (u16, String)> {
+        let all = self.all();
+        let summaries: Vec<(Arc<Process>, Summary)> = (all
+            .into_iter()
+            .map(|process| (Arc::clone(&process), process.summary())))
+        .collect();
+        let is_meant = |(process, summary): &&(Arc<Process>, Summary)| {
+            id.is_none_or(|id| process.id == id)
+                && pid.is_none_or(|pid| summary.run.pid.to_string() == pid)
+        };
+        let meant: Vec<&(Arc<Process>, Summary)> = summaries.iter().filter(is_meant).collect();
+        let running: Vec<&(Arc<Process>, Summary)> = (meant.iter().copied())
+            .filter(|(_, summary)| summary.life == Life::Running)
+            .collect();
+        match (&running[..], &meant[..]) {
+            ([one], _) | ([], [one]) => return Ok(Arc::clone(&one.0)),
+            // A number that was used again: the newest log is meant.
+            (_, [_, ..]) if pid.is_some() => {
+                let of_these = match running.is_empty() {
+                    true => &meant,
+                    false => &running,
+                };
+                let newest = of_these
+                    .iter()
+                    .max_by_key(|(_, summary)| summary.run.start_wall_ns);
+                if let Some((process, _)) = newest {
+                    return Ok(Arc::clone(process));
+                }
+            }
+            _ => {}
+        }
+        let mut lines = match (summaries.is_empty(), meant.is_empty()) {
+            (true, _) => return Err((
+                404,
+                "there is no log yet: is the folder right, and does a program run under heapprof?"
+                    .into(),
+            )),
+            (_, true) => "no such process; these are there:\n".to_owned(),
+            _ => "several processes are there: choose one by ?pid=N\n".to_owned(),
+        };
+        let listed = summaries.iter().take(100);
+        for (process, summary) in listed {
+            lines.push_str(&format!(
+                "?pid={}  {}  {}  ?log={}\n",
+                summary.run.pid,
+                summary.life.name(),
+                crate::model::printable::Printable(summary.run.name()),
+                process.id
+            ));
+        }
+        Err((if meant.is_empty() { 404 } else { 400 }, lines))
+    }
+}
+
+/// The logs in a folder, in the order of their names: of the segments of a log that rotates the
+/// newest.
+fn logs_in(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names: HashSet<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".heaplog"))
+        .collect();
+    let is_older = |name: &str| newest_of(name).is_some_and(|newest| names.contains(&newest));
+    let mut logs: Vec<PathBuf> = (names.iter())
+        .filter(|name| !is_older(name))
+        .map(|name| folder.join(name))
+        .collect();
+    logs.sort();
+    logs
+}
