@@ -219,6 +219,12 @@ impl LogBuilder {
         self.bytes.len()
     }
 
+    /// The log as it is so far, to be continued.
+    pub(crate) fn so_far(&mut self) -> Vec<u8> {
+        self.flush();
+        self.bytes.clone()
+    }
+
     pub(crate) fn end(mut self) -> Vec<u8> {
         self.encoder.record(&Record::End {
             time_ns: self.time_ns,

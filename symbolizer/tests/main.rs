@@ -52,6 +52,7 @@ mod resolve_report;
 mod resumed;
 mod rotated;
 mod run_command;
+mod serve;
 mod time;
 mod top_groups;
 mod two_profiles;

@@ -162,11 +162,6 @@ impl Fold {
         counters
     }
 
-    /// Number of stacks so far.
-    pub(crate) fn stacks(&self) -> usize {
-        self.profile.stacks.len()
-    }
-
     /// Takes the next record, which is one of these.
     #[inline]
     pub fn event(&mut self, event: Event) {

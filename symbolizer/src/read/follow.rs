@@ -20,6 +20,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use heapprof_core::Totals;
 use heapprof_format::{Counter, ReadErrorKind, Reader};
@@ -152,9 +153,11 @@ impl Follower {
         self.file.as_ref().map_or(0, |open| open.fold.records())
     }
 
-    /// Stacks so far.
-    pub(crate) fn stacks(&self) -> usize {
-        self.file.as_ref().map_or(0, |open| open.fold.stacks())
+    /// The time since the file was last written; `None`: not known.
+    pub(crate) fn silence(&self) -> Option<Duration> {
+        let modified = std::fs::metadata(&self.path).and_then(|meta| meta.modified());
+        // A time that is to come is none that passed.
+        Some(modified.ok()?.elapsed().unwrap_or_default())
     }
 
     /// Bytes of the file.
@@ -171,7 +174,7 @@ impl Follower {
     /// The four totals: sums of the rounded rows, as every output states them.
     pub(crate) fn numbers(&self) -> Numbers {
         let mut sum = Numbers::default();
-        for open in &self.file {
+        if let Some(open) = &self.file {
             for row in open.fold.ledger().rows() {
                 sum += Numbers::of(&row.totals);
             }

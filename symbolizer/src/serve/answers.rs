@@ -8,8 +8,6 @@
 //! | `/process/ID/control` | a command to the program (POST) |
 //! | `/debug/pprof/…`, `/pprof/…` | profiles, as Go's and gperftools' servers have them |
 //! | `/metrics`, `/targets`, `/healthz` | for Prometheus and for supervisors |
-//!
-//! Circle: `answers`, `fetch`, `metrics`, `pages`: each answers with the server's state in hand.
 
 use super::Shared;
 use super::guard::Right;

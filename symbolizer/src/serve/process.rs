@@ -86,7 +86,6 @@ pub(super) struct State {
     named_stacks: usize,
     named_generation: u64,
     past: VecDeque<(Instant, u64)>,
-    changed: Instant,
     asked_for: Instant,
     looked: Option<Instant>,
     /// Number and length of a file whose fold was forgotten.
@@ -124,7 +123,6 @@ impl Process {
                 named_stacks: 0,
                 named_generation: 0,
                 past: VecDeque::new(),
-                changed: now,
                 asked_for: now.checked_sub(FORGOTTEN).unwrap_or(now),
                 looked: None,
                 settled: None,
@@ -178,10 +176,6 @@ impl Process {
 }
 
 impl State {
-    pub(super) fn summary(&self) -> &Summary {
-        &self.summary
-    }
-
     pub(super) fn records(&self) -> u64 {
         self.follower.records()
     }
@@ -200,10 +194,6 @@ impl State {
             Ok(step) => {
                 self.summary.error = None;
                 if step != Step::Same {
-                    // A process that ended before this one began is no news.
-                    if self.looked.is_some() && step == Step::Grown {
-                        self.changed = Instant::now();
-                    }
                     self.sum_up();
                 }
             }
@@ -232,7 +222,13 @@ impl State {
         }
         match is_there(run) {
             Some(true) => Life::Running,
-            _ if self.changed.elapsed() < SILENCE && self.summary.error.is_none() => Life::Running,
+            _ if self
+                .follower
+                .silence()
+                .is_some_and(|silence| silence < SILENCE) =>
+            {
+                Life::Running
+            }
             _ => Life::Gone,
         }
     }
