@@ -1,13 +1,13 @@
 //! Server: logs that grow, over HTTP, as profiles, metrics and pages.
 //!
 //! ```text
-//!   folders, logs ──> Table ──> Process: follower, names, recent past ──┬─> fetch    /debug/pprof/…
-//!       (looked at once a second)                                      ├─> metrics  /metrics, /targets
-//!   connection ──> http ──> guard ──> answers ──────────────────────────┴─> pages    /, /process/…
+//!   folders, logs ─> Table ─> Process: follower, names, recent past ─┬─> fetch    /debug/pprof/…
+//!      (looked at once a second)                                     ├─> metrics  /metrics
+//!   connection ─> http ─> guard ─> answers ──────────────────────────┴─> pages    /, /process/…
 //! ```
 //!
-//! The profiled programs pay nothing: all of this reads their logs. A thread serves a connection, and
-//! the number of connections is bounded. The memory of a process is that of its blocks in use, its
+//! The profiled programs pay nothing: all of this reads their logs. A thread serves a connection,
+//! and the number of connections is bounded. The memory of a process is that of its blocks in use, its
 //! stacks and their names. A process that is gone has a summary only, until it is asked for.
 //!
 //! Imports: `resolve`, `control`, `model`, `read`, `naming`, `export`, `report`.
@@ -50,7 +50,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long open connections may take when the server ends.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// What a server is to do.
+/// Options: the logs of a server, its rules, and the means for names and reports.
 #[derive(Debug)]
 pub struct Options {
     /// Where the logs are.

@@ -1,8 +1,8 @@
 //! Follower: a log that grows, folded up to its last complete frame.
 //!
 //! Model: the file is read by position, never mapped, so a file that is truncated meanwhile is no
-//! danger. [`Follower::catch_up`] reads the bytes that were appended since the last call. A frame is
-//! complete or not there yet: the offset stays in front of an incomplete one.
+//! danger. [`Follower::catch_up`] reads the bytes that were appended since the last call. A frame
+//! is complete or not there yet: the offset stays in front of an incomplete one.
 //!
 //! ```text
 //!   file    [frame][frame][frame][fra      grows at the end
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! If another file has the path (a rotation, a restart) or the file is shorter than what was read,
-//! the fold begins anew. The segment of a rotated log begins with a checkpoint, which has all totals
-//! and all blocks in use. Memory is needed for blocks in use, stacks and rows, and for one piece of
-//! the file while it is read.
+//! the fold begins anew. The segment of a rotated log begins with a checkpoint, which has all
+//! totals and all blocks in use. Memory is needed for blocks in use, stacks and rows, and for one
+//! piece of the file while it is read.
 //!
 //! Not here: the blocks that a forked process has from its parent (`parent_log`).
 
@@ -90,7 +90,7 @@ impl Follower {
     /// Reads what was appended.
     ///
     /// # Errors
-    /// If the file is gone, or its bytes are no log. What was read before stays.
+    /// If the file is gone, or its bytes are no log. The fold so far stays.
     pub(crate) fn catch_up(&mut self) -> io::Result<Step> {
         let meta = match self.may_be_link {
             true => std::fs::metadata(&self.path),

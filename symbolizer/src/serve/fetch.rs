@@ -122,7 +122,7 @@ fn whole(shared: &Shared, process: &Process, kind: Kind) -> Result<Vec<u8>, Stri
     Ok(body)
 }
 
-/// What changed in so many seconds from now.
+/// The change in so many seconds from now.
 fn difference(
     shared: &Shared,
     process: &Process,

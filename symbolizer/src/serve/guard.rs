@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A page of another site can make a browser send requests here. Its requests carry its Origin, or
-//! say that they are cross-site. If it gave its own name this machine's address (DNS rebinding), its
-//! requests have its name as Host. No such request carries the token.
+//! say that they are cross-site. If it gave its own name this machine's address (DNS rebinding),
+//! its requests have its name as Host. No such request carries the token.
 
 use sha2::{Digest, Sha256};
 

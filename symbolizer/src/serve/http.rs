@@ -268,7 +268,7 @@ impl Connection {
              X-Frame-Options: SAMEORIGIN\r\nCross-Origin-Resource-Policy: same-origin\r\n",
         );
         for (name, value) in &response.headers {
-            // What is built from names must not begin a header of its own.
+            // A value that is built from names must not begin a header of its own.
             let value: String = value.chars().filter(|c| !c.is_control()).collect();
             head.push_str(&format!("{name}: {value}\r\n"));
         }

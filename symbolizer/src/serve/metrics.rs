@@ -1,8 +1,7 @@
 //! Metrics: `/metrics` in Prometheus' text form, and `/targets` for its discovery over HTTP.
 //!
-//! A process that is gone has no series: Prometheus keeps what it scraped. A process that ended has
-//! series for as long as the server keeps looking at its log would be too many in a folder of
-//! thousands, so only processes that run are listed.
+//! Only processes that run have series: a folder may have thousands of logs of processes that are
+//! gone, and Prometheus keeps what it scraped of these.
 
 use std::fmt::Write as _;
 

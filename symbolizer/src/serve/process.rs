@@ -31,13 +31,13 @@ const BETWEEN: Duration = Duration::from_secs(5);
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Of the log's path: the same after a restart of the server.
+    /// A hash of the log's path: it is the same after a restart of the server.
     pub(super) id: String,
     pub(super) path: PathBuf,
     state: Mutex<State>,
 }
 
-/// What is known of a process, whether or not its log is kept in memory.
+/// The numbers and the state of a process, whether or not its fold is in memory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Summary {
     pub(super) run: Run,

@@ -17,10 +17,10 @@ use crate::cli::output::say;
 ///
 /// Follows the logs of running programs, which pay nothing for it. `go tool pprof`, Parca, Grafana
 /// Alloy and the OpenTelemetry Collector fetch /debug/pprof/heap and /debug/pprof/allocs
-/// (?seconds=N: what changes in N seconds; ?pid=N: of that process); Prometheus scrapes /metrics and
-/// discovers processes at /targets; a browser shows all processes at /. Listens on 127.0.0.1 only,
-/// unless --listen names another address and a token is given. Takes the socket that systemd passes
-/// (LISTEN_FDS). SIGTERM and SIGINT end it.
+/// (?seconds=N: what changes in N seconds; ?pid=N: of that process). Prometheus scrapes /metrics
+/// and discovers processes at /targets; a browser shows all processes at /. Listens on 127.0.0.1
+/// only, unless --listen names another address and a token is given. Takes the socket that systemd
+/// passes (LISTEN_FDS). SIGTERM and SIGINT end it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Folders whose logs are followed as they come and go, logs (.heaplog), or process ids of
@@ -83,17 +83,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match (is_loopback, is_given) {
         (true, false) => {
             say::note(&format_args!(
-                "heapprof: http://{address}/ for this machine only"
+                "http://{address}/ for this machine only"
             ));
             say::note(&format_args!(
-                "heapprof: http://{address}/?token={token} with buttons to pause, mark and dump"
+                "http://{address}/?token={token} with buttons to pause, mark and dump"
             ));
         }
         (true, true) => say::note(&format_args!(
-            "heapprof: http://{address}/ for this machine only; ?token=… for buttons"
+            "http://{address}/ for this machine only; ?token=… for buttons"
         )),
         (false, _) => say::note(&format_args!(
-            "heapprof: http://{address}/, with the token; it is not encrypted"
+            "http://{address}/, with the token; it is not encrypted"
         )),
     }
     let _ = io::stderr().flush();
