@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The profiled programs pay nothing: all of this reads their logs. A thread serves a connection,
-//! and the number of connections is bounded. The memory of a process is that of its blocks in use, its
-//! stacks and their names. A process that is gone has a summary only, until it is asked for.
+//! and the number of connections is bounded. The memory of a process is that of its blocks in use,
+//! its stacks and their names. A process that is gone has a summary only, until it is asked for.
 //!
 //! Imports: `resolve`, `control`, `model`, `read`, `naming`, `export`, `report`.
 //!

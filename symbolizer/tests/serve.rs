@@ -180,7 +180,8 @@ fn a_log_that_grows_is_fetched_as_go_has_it() {
     assert_eq!(sums(&server.pprof("/debug/pprof/heap")), [2, 1500, 2, 1500]);
     let (status, text) = server.get("/debug/pprof/heap?debug=1");
     assert_eq!(status, 200);
-    assert!(text.starts_with("heap profile: 2: 1500 ["), "{text}");
+    let first: Vec<&str> = text.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(first[..4], ["heap", "profile:", "2:", "1500"], "{text}");
     assert_eq!(server.get("/debug/pprof/cmdline").1, "server\0--fast");
     assert_eq!(server.get("/debug/pprof/symbol").1, "num_symbols: 1\n");
     for wrong in [
@@ -251,6 +252,12 @@ fn several_processes_are_listed_measured_and_chosen() {
     assert_eq!(targets.as_array().unwrap().len(), 3);
     assert_eq!(targets[0]["targets"][0], server.address.as_str());
     let id = targets[0]["labels"]["__param_log"].as_str().unwrap();
+    let of_one = server.get(&format!("/metrics?pid=77&log={id}")).1;
+    assert_eq!(
+        of_one.matches("\nheapprof_in_use_bytes{").count(),
+        1,
+        "{of_one}"
+    );
     let chosen = server.pprof(&format!("/debug/pprof/heap?pid=77&log={id}"));
     assert_eq!(sums(&chosen)[3], 1000);
     let listed: serde_json::Value = serde_json::from_str(&server.get("/processes").1).unwrap();

@@ -38,7 +38,7 @@ pub(super) fn answer(shared: &Shared, request: &Request) -> Response {
     match path {
         "/" => pages::index(),
         "/processes" => pages::processes(shared),
-        "/metrics" => metrics::metrics(shared),
+        "/metrics" => metrics::metrics(shared, request),
         "/targets" => metrics::targets(shared, request),
         "/debug/pprof" | "/debug/pprof/" => fetch::index(shared),
         "/debug/pprof/heap" => fetch::profile(shared, request, fetch::Kind::Heap),

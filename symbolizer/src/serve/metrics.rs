@@ -83,11 +83,18 @@ const OF_PROCESSES: [(&str, &str, &str, Of); 10] = [
 ];
 
 /// `/metrics`.
-pub(super) fn metrics(shared: &Shared) -> Response {
+pub(super) fn metrics(shared: &Shared, request: &Request) -> Response {
     let all = shared.table.all();
+    // A target that was discovered is one process.
+    let (pid, id) = (request.parameter("pid"), request.parameter("log"));
+    let is_asked = |process: &Process, summary: &Summary| {
+        let is_pid = |pid: &String| *pid == summary.run.pid.to_string();
+        pid.as_ref().is_none_or(is_pid) && id.as_ref().is_none_or(|id| *id == process.id)
+    };
     let summaries: Vec<(String, Summary)> = (all.iter())
         .map(|process| (process, process.summary()))
         .filter(|(_, summary)| summary.life == Life::Running && summary.log_bytes > 0)
+        .filter(|(process, summary)| is_asked(process, summary))
         .map(|(process, summary)| (labels(process, &summary), summary))
         .collect();
     let mut text = String::new();
@@ -130,7 +137,7 @@ pub(super) fn metrics(shared: &Shared) -> Response {
         (
             "heapprof_serve_running",
             "gauge",
-            "Processes that run.",
+            "Processes that run, of those asked for.",
             summaries.len() as u64,
         ),
         (

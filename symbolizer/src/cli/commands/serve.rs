@@ -82,9 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let server = Server::new(listener, options).map_err(failed)?;
     match (is_loopback, is_given) {
         (true, false) => {
-            say::note(&format_args!(
-                "http://{address}/ for this machine only"
-            ));
+            say::note(&format_args!("http://{address}/ for this machine only"));
             say::note(&format_args!(
                 "http://{address}/?token={token} with buttons to pause, mark and dump"
             ));
