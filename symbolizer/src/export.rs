@@ -29,7 +29,7 @@ pub mod pprof;
 pub mod speedscope;
 
 mod facts;
-mod samples;
+pub(crate) mod samples;
 
 pub(crate) mod bundle;
 pub(crate) mod diff_graph;

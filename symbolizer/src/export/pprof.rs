@@ -15,7 +15,7 @@ use prost::Message;
 
 use crate::export::Options;
 use crate::export::facts::{facts, intervals};
-use crate::export::samples::{Increment, Sample, Samples, clamp};
+use crate::export::samples::{Before, Increment, Sample, Samples, clamp};
 pub use crate::model::pprof_proto as proto;
 use crate::model::profile::{Place, Profile};
 use crate::naming::symbols::Symbols;
@@ -73,15 +73,12 @@ fn compressed(message: &proto::Profile, out: &mut impl Write) -> io::Result<()> 
     Ok(())
 }
 
-/// The numbers of each row at a moment, by its addresses and its class.
-pub(crate) type Before = HashMap<(Vec<u64>, u8), [i64; 4]>;
-
 /// A profile that is fetched from a running process, as scrapers of Go's endpoints expect it.
 #[derive(Debug)]
 pub(crate) struct Fetched<'a> {
     /// Wall clock of the fetch, nanoseconds since 1970: scrapers store it as the sample's time.
     pub(crate) time_ns: u64,
-    /// What the difference covers; 0 for what was since the start.
+    /// The time that the difference covers; 0 for the whole time since the start.
     pub(crate) duration_ns: u64,
     /// The four numbers of each row at the beginning of the difference, by addresses and class.
     pub(crate) before: Option<&'a Before>,

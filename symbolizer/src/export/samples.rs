@@ -2,7 +2,8 @@
 //!
 //! They are those of a whole profile, by stack and size class, or an [`Increment`], by stack.
 
-use crate::export::pprof::Before;
+use std::collections::HashMap;
+
 use crate::model::measure::Measure;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::Profile;
@@ -30,6 +31,9 @@ impl Increment {
         sum
     }
 }
+
+/// The numbers of each row at a moment, by its addresses and its class.
+pub(crate) type Before = HashMap<(Vec<u64>, u8), [i64; 4]>;
 
 /// See the module's text.
 pub(super) struct Samples {

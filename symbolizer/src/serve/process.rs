@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
-use crate::export::pprof::Before;
+use crate::export::samples::Before;
 use crate::model::metric::Numbers;
 use crate::model::profile::{CallStack, Place, Profile};
 use crate::model::run::{Ending, Run};
