@@ -16,7 +16,7 @@
 //! So the return address is that in the function: the callee returns there, and unwinding finds the
 //! function. A thread with a shadow stack cannot run this (see `EntryPatch::moves_call`).
 
-use yaxpeax_x86::long_mode::{Instruction, Opcode, Operand, RegSpec};
+use yaxpeax_x86::long_mode::{Instruction, Opcode, Operand, RegSpec, register_class};
 
 use super::refusal::{Refusal, Unmovable};
 use super::sweep::{Placed, is_relative, is_short_branch};
@@ -295,9 +295,7 @@ fn is_vector(operand: &Operand) -> bool {
     let (Operand::Register { reg } | Operand::RegisterMaskMerge { reg, .. }) = operand else {
         return false;
     };
-    [RegSpec::xmm0(), RegSpec::ymm0(), RegSpec::zmm0()]
-        .map(|reg| reg.class())
-        .contains(&reg.class())
+    [register_class::X, register_class::Y, register_class::Z].contains(&reg.class())
 }
 
 /// Returns true for an instruction on general registers.

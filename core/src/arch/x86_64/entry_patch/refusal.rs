@@ -20,7 +20,7 @@ pub enum Refusal {
         /// Bytes of the code.
         len: usize,
     },
-    /// The function branches into the replaced bytes.
+    /// A branch or call leads into the replaced bytes.
     BranchBack {
         /// The branch.
         at: u64,
