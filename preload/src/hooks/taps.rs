@@ -280,7 +280,7 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
                 true => String::from_utf8_lossy(&executable::path()).into_owned(),
                 false => path.to_string_lossy().into_owned(),
             };
-            let name = format!("{} in {name}", family.name());
+            let name = format!("{} in {name}", family.name(is_program));
             let wanted = Wanted {
                 module,
                 code: code.clone(),

@@ -222,9 +222,10 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// The name in messages.
-    pub(super) fn name(self) -> &'static str {
+    /// The name in messages. A library with usual names is there for those that only jemalloc has.
+    pub(super) fn name(self, is_program: bool) -> &'static str {
         match self {
+            Family::Usual if !is_program => "jemalloc",
             Family::Jemalloc => "jemalloc",
             Family::Mimalloc => "mimalloc",
             Family::Tcmalloc => "tcmalloc",
