@@ -225,7 +225,8 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
     let owns_malloc = matches!(owner, MallocOwner::Other(None));
     let mut why_not = "HEAPPROF_TAP=0".to_owned();
     if settings.taps {
-        why_not = tap_allocators(&mut settings, owns_malloc).unwrap_or_default();
+        why_not = tap_allocators(&mut settings, owns_malloc)
+            .unwrap_or_else(|| "its symbols do not tell of a malloc and a free".to_owned());
     }
     if owns_malloc && settings.tapped.is_empty() {
         say!(

@@ -160,6 +160,26 @@ int main()
     assert!(shown.contains("main"), "{shown}");
 }
 
+/// A function whose name ends as one of jemalloc's does is no allocator.
+#[test]
+fn a_name_alone_is_no_allocator() {
+    const SOURCE: &str = r#"
+extern "C" int my_mallocx(int kind) { return kind; }
+extern "C" int my_malloc(int kind) { return kind + 1; }
+int main() { return my_mallocx(3) + my_malloc(3); }
+"#;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("name.cpp");
+    std::fs::write(&path, SOURCE).unwrap();
+    let path = path.display().to_string();
+    let ran = linked(&["-O0", &path]).interval(1).prefix("t").run();
+    assert_eq!((ran.code(), ran.stderr.as_str()), (7, ""));
+    let info = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["info", "t.heaplog"]);
+    assert!(!info.run().well().stdout.contains("tapped"));
+}
+
 /// Sampled: the law of the estimator holds for tapped functions.
 #[test]
 fn tapped_functions_are_sampled_as_malloc_is() {

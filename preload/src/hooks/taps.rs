@@ -308,6 +308,11 @@ fn allocators<'a>(symbols: &ElfSymbols<'a>, owns_malloc: bool) -> Vec<(Family, &
         let known = known_by(function.name);
         found.extend(known.filter(|known| !found.contains(known)));
     }
+    // One name may be a coincidence.
+    found.retain(|&(family, prefix)| {
+        let mut functions = symbols.functions();
+        functions.any(|function| family.is_confirmed_by(function.name, prefix))
+    });
     found
 }
 

@@ -245,6 +245,17 @@ impl Family {
         }
     }
 
+    /// Returns true if the function of that name takes back blocks of this allocator, by which a
+    /// second name confirms it.
+    pub(super) fn is_confirmed_by(self, name: &[u8], prefix: &[u8]) -> bool {
+        let rest = name.strip_prefix(prefix);
+        rest.is_some_and(|rest| match self {
+            Family::Jemalloc => [&b"dallocx"[..], b"sdallocx"].contains(&rest),
+            Family::Snmalloc => rest == b"rust_dealloc",
+            Family::Mimalloc | Family::Tcmalloc | Family::Usual => rest == b"free",
+        })
+    }
+
     /// Returns true if such a function of the allocator never calls another one that is tapped.
     pub(super) fn is_flat(self, call: Call) -> bool {
         match self {
