@@ -171,7 +171,8 @@ unsafe fn realloc_slow(ptr: *mut c_void, size: usize) -> *mut c_void {
 }
 
 /// Returns the class of a block. For a large block it is the class that jemalloc's size classes
-/// would give. Nothing fits the class of null, nor that of a block of the next allocator.
+/// would give. Nothing fits the class of null. No size up to `isize::MAX` but 0 fits that of a
+/// block of the next allocator.
 ///
 /// # Safety
 /// `ptr` is null or a live block of ours.
@@ -184,9 +185,6 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     }
     // SAFETY: the caller's promise.
     let bytes = unsafe { large::usable_of_jemalloc(ptr) };
-    if bytes == 0 {
-        return known; // unknown
-    }
     Class::new(bytes.wrapping_sub(spacing(bytes)), bytes)
 }
 

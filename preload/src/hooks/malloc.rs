@@ -177,6 +177,10 @@ unsafe extern "C-unwind" fn resize_edge_size(
         // SAFETY: the caller's promise.
         return unsafe { free_by_resizing(ptr, entry) };
     }
+    if size != 0 && allocator::has_next() && !early_heap::owns(ptr) {
+        // SAFETY: the caller's promise. No allocator has so much: the block and its sample stay.
+        return unsafe { allocator::realloc_elsewhere(ptr, 0, size) };
+    }
     if sample::passes(size) && !sampled_blocks::may_be_sampled(ptr) {
         // SAFETY: the caller's promise; size 0 comes here only with a null pointer.
         return unsafe { allocator::realloc(ptr, size) };
