@@ -492,8 +492,8 @@ fn a_log_that_is_cut_or_has_no_end_is_nowhere_called_exact() {
     assert!(!both.contains("numbers are exact"), "{both}");
 }
 
-/// What the library noted stands in `info` and at the head of every table, once, though each segment of a log
-/// that rotates repeats it.
+/// What the library noted stands in `info` and at the head of every table, once, though each
+/// segment of a log that rotates repeats it.
 #[test]
 fn what_the_library_noted_is_told_wherever_numbers_are() {
     let mut log = LogBuilder::new(1);

@@ -241,8 +241,8 @@ fn a_tree_may_be_deep() {
     }
 }
 
-/// Calls of a stack that is deeper than any that is recorded: each of its frames has functions inlined
-/// into it.
+/// Calls of a stack that is deeper than any that is recorded: each of its frames has functions
+/// inlined into it.
 const DEEP: usize = 20_000;
 const INLINED: usize = 10;
 

@@ -18,8 +18,8 @@
 //! stack.
 //!
 //! Functions are found by the symbols of the program and of the libraries that it starts with. If a
-//! function cannot be changed exactly, its whole allocator is left alone: a block that
-//! is recorded when it is allocated must be seen when it is freed.
+//! function cannot be changed exactly, its whole allocator is left alone: a block that is recorded
+//! when it is allocated must be seen when it is freed.
 //!
 //! Danger: code of the program is changed (`os/code`), at boot only, before other threads exist.
 
@@ -218,9 +218,10 @@ impl Tap {
     }
 }
 
-/// Returns true if this call is part of another one, which is recorded.
+/// Returns true if this call is part of another one, which is recorded, or is this library's own. A
+/// signal handler inside of a hook is neither: its allocation is counted as lost.
 fn is_nested() -> bool {
-    thread::current().inside.get() != Inside::No
+    thread::current().inside.get() == Inside::Ours
 }
 
 /// The result for one allocator, in words.
@@ -289,6 +290,7 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
                 is_program,
             };
             outcomes.push(match tap(&wanted, &symbols, &mut tapped) {
+                Ok(0) => continue,
                 Ok(number) => Outcome::Tapped(format!("{name} ({number} functions)")),
                 Err(why) if family == Family::Usual => Outcome::RefusedMalloc(why),
                 Err(why) => Outcome::Refused(format!("{name}: {why}")),
@@ -382,6 +384,9 @@ fn tap(
         let plan = EntryPatch::plan(code, entry)
             .map_err(|why| format!("{}: {why}", function.name.escape_ascii()))?;
         planned.push((call, entry, plan));
+    }
+    if planned.is_empty() {
+        return Ok(0); // all of them are known by other names
     }
     let each = Check::MOST + EntryPatch::MOST_MOVED + 2 * TAIL + 16;
     let mut generated = GeneratedCode::near(wanted.code.clone(), planned.len() * each)
