@@ -40,7 +40,7 @@ mod os_shims;
 mod own_arena;
 mod reclaim;
 mod rtree;
-mod slow_path;
+pub(crate) mod slow_path;
 mod spare_arena;
 mod string_shims;
 mod tcache_policy;

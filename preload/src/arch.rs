@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `entry_stubs`, `trampolines`, `thread_block`, `stack_switch`, `system_call` | needs its own |
 //! | `registers`, `signal_frame`, `counter`, `tap_stubs` | needs its own |
-//! | `memory`, `strings`, `jemalloc_fast_path` | may take plain Rust and calls |
+//! | `memory`, `strings`, `jemalloc_fast_path`, `next_fast_path` | may take plain Rust and calls |
 //!
 //! Outside of this folder these depend on the processor: core's `arch/`, the shapes of frames in
 //! core's `unwind/kinds.rs` and `unwind/rules.rs`, the number of registers in

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 
 use crate::allocator;
 use crate::hooks::taps::{self, Outcome};
-use crate::hooks::{early_heap, malloc, operators};
+use crate::hooks::{early_heap, malloc, malloc_fast, operators};
 use crate::host::foreign_allocators::{self, MallocOwner};
 use crate::host::{
     atfork, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec, setid,
@@ -123,6 +123,9 @@ extern "C" fn construct(
     // SAFETY: glibc passes the process's environment block to constructors.
     let uses_fast_path = settings::uses_fast_path(&unsafe { Environment::new(environment) });
     allocator::learn(uses_fast_path);
+    if uses_fast_path {
+        malloc_fast::forward_to_next();
+    }
     atfork::register_ours();
     clock::choose();
     operators::prepare();

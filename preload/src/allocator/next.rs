@@ -133,10 +133,11 @@ fn find() -> Option<Next> {
 /// Returns the first module behind this library that defines the function, and its address.
 fn find_function(name: &CStr) -> Option<(&'static Module, usize)> {
     link_map::behind_us().find_map(|module| {
-        let code = module.function(name).map(|code| code.start);
+        let symbols = module.symbols()?;
+        let code = symbols.function(name).map(|code| code.start);
         // SAFETY: the loader relocates modules from the last to the first, so each module behind
         // this one is relocated.
-        let code = code.or_else(|| unsafe { module.resolved_function(name) });
+        let code = code.or_else(|| unsafe { symbols.resolved_function(name) });
         code.map(|address| (module, address))
     })
 }

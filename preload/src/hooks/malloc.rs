@@ -75,6 +75,21 @@ pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut
     unsafe { calloc_sampled(size) }
 }
 
+/// Slow path of malloc, if the next allocator serves the program, for 0 bytes or for more than can
+/// be allocated.
+///
+/// # Safety
+/// As malloc(3).
+#[cold]
+#[inline(never)]
+pub(crate) unsafe extern "C-unwind" fn malloc_edge_size(size: usize) -> *mut c_void {
+    if sample::passes(size) {
+        return allocator::malloc(size);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { malloc_sampled(size) }
+}
+
 /// Slow path of [`calloc`] for 0 bytes, or for more than can be allocated.
 #[cold]
 #[inline(never)]

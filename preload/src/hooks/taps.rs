@@ -433,12 +433,15 @@ fn tap(
     }
     let seal = |why| format!("generated code cannot be made executable: {why}");
     generated.seal().map_err(seal)?;
+    let replace = |at: u64, bytes: &[u8]| {
+        // SAFETY: at boot there is one thread, which runs no function of the module. The module is
+        // not this library, and sealing has made changed pages executable.
+        unsafe { code::replace(at, bytes).or_else(|_| code::replace_by_protection(at, bytes)) }
+    };
     for (number, (at, jump)) in jumps.iter().enumerate() {
-        // SAFETY: at boot there is one thread, which runs no function of the module.
-        if let Err(why) = unsafe { code::replace(*at, jump) } {
+        if let Err(why) = replace(*at, jump) {
             for (done, (_, _, plan)) in planned.iter().enumerate().take(number) {
-                // SAFETY: the argument above; these pages could be changed before.
-                let _ = unsafe { code::replace(jumps[done].0, &plan.replaced()[..5]) };
+                let _ = replace(jumps[done].0, &plan.replaced()[..5]);
             }
             return Err(format!("its code cannot be changed: {why}"));
         }

@@ -4,7 +4,7 @@
 //! the only one. It runs none of the changed functions, and no frame of its stack is in one of
 //! them. A page is writable or executable, never both.
 
-use crate::os::sys::{self, Errno};
+use crate::os::sys::{self, Errno, File};
 
 const PAGE: u64 = 4096;
 /// Distance between two attempts to map memory near a module.
@@ -71,12 +71,27 @@ impl GeneratedCode {
     }
 }
 
-/// At boot: replaces code of a module by `bytes`.
+/// At boot: replaces code of a module by `bytes`. The kernel writes them, as it does for a
+/// debugger. The protection of the pages stays as it is.
 ///
 /// # Safety
 /// No other thread runs, and this one runs none of the replaced instructions. The bytes at `at` are
-/// code, and mapped for reading and execution.
+/// code of a module, which the bytes may replace.
 pub(crate) unsafe fn replace(at: u64, bytes: &[u8]) -> Result<(), Errno> {
+    let memory = File::open(c"/proc/self/mem", libc::O_RDWR, 0)?;
+    match memory.write_at(at, bytes)? {
+        written if written == bytes.len() => Ok(()),
+        _ => Err(Errno(libc::EIO)),
+    }
+}
+
+/// At boot: as [`replace`], where the kernel does not write (a hardened one, no `/proc`). The pages
+/// lose the right of execution for a moment.
+///
+/// # Safety
+/// That of [`replace`]. The pages do not contain code of this library, and the process has made
+/// changed pages executable before, so that no rule forbids it now.
+pub(crate) unsafe fn replace_by_protection(at: u64, bytes: &[u8]) -> Result<(), Errno> {
     let first = at & !(PAGE - 1);
     let len = (at + bytes.len() as u64).next_multiple_of(PAGE) - first;
     sys::protect(first, len as usize, libc::PROT_READ | libc::PROT_WRITE)?;

@@ -8,6 +8,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::os::libc_trampolines::LibcFunction;
+use crate::os::link_map;
 
 /// Calls libc's own dlopen(3). Returns null if libc has none.
 ///
@@ -93,9 +94,8 @@ pub(crate) const THREAD_SANITIZER: &str = "ThreadSanitizer";
 /// Returns the sanitizer that the program is built with. Each sanitizer must be the allocator
 /// itself. Under another allocator it detects nothing, or it crashes (ThreadSanitizer).
 pub(crate) fn sanitizer() -> Option<&'static str> {
-    // ThreadSanitizer is first. A name that is not found costs the loader an allocation. The very
-    // first allocation would lead from jemalloc's initialization into its interceptors and back to
-    // us.
+    // ThreadSanitizer is first. A look-up that fails allocates, and the very first allocation would
+    // lead from jemalloc's initialization into its interceptors and back to us.
     let all = [
         (c"__tsan_init", THREAD_SANITIZER),
         (c"__asan_init", "AddressSanitizer"),
@@ -103,8 +103,11 @@ pub(crate) fn sanitizer() -> Option<&'static str> {
         (c"__lsan_init", "LeakSanitizer"),
     ];
     let found = |name: &CStr| {
+        // The loader formats an error for each name that is not found, so only what may be found is
+        // asked for.
         // SAFETY: RTLD_DEFAULT and a C string.
-        !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
+        link_map::may_be_defined(name)
+            && !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null()
     };
     let one = all.iter().find(|(name, _)| found(name));
     one.map(|&(_, what)| what)

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::arch::trampolines::{define_memory_trampolines, define_trampolines};
-use crate::os::link_map::{self, Module};
+use crate::os::link_map::{self, Module, Symbols};
 
 /// The files of glibc's functions. From 2.34 on, all are in libc.so.6. Before, libpthread must be
 /// searched first. libc.so.6 has some of its functions as well, which do nothing until libpthread
@@ -120,7 +120,7 @@ unsafe extern "C" {
 
 /// At boot: finds all targets while the loader's list cannot change.
 pub(crate) fn prepare() {
-    let libc = libc();
+    let libc = libc_symbols();
     // SAFETY: defined above, with this number of words.
     for (slot, name) in unsafe { &heapprof_trampolines }.iter().zip(NAMES) {
         set_target(slot, function(&libc, name));
@@ -181,7 +181,7 @@ impl LibcFunction {
 
 /// Returns the address of libc's definition of a function.
 pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
-    function(&libc(), name)
+    function(&libc_symbols(), name)
 }
 
 /// Returns the code of a function in libc. `None`: libc does not have it, or selects it by a
@@ -204,13 +204,18 @@ fn libc() -> [Option<&'static Module>; PARTS] {
     found
 }
 
+/// Returns the symbols of these modules.
+fn libc_symbols() -> [Option<Symbols>; PARTS] {
+    libc().map(|module| module.and_then(Module::symbols))
+}
+
 /// Returns the address of a function in the first of these modules that defines it.
-fn function(libc: &[Option<&Module>], name: &CStr) -> Option<usize> {
+fn function(libc: &[Option<Symbols>], name: &CStr) -> Option<usize> {
     let mut loaded = libc.iter().flatten();
-    loaded.find_map(|module| {
-        let code = module.function(name).map(|code| code.start);
+    loaded.find_map(|symbols| {
+        let code = symbols.function(name).map(|code| code.start);
         // SAFETY: libc is relocated before what depends on it, as we do; until we are relocated,
         // nobody comes here.
-        code.or_else(|| unsafe { module.resolved_function(name) })
+        code.or_else(|| unsafe { symbols.resolved_function(name) })
     })
 }

@@ -92,16 +92,14 @@ pub(crate) fn start_of_loader() -> u64 {
 /// definition.
 pub(crate) fn is_defined_before_us(name: &CStr) -> bool {
     let us = our_bias();
-    // A module with another kind of symbol table counts as defining everything, so that nothing is
-    // changed for it.
-    let defines = |module: &Module| {
-        let symbols = module.symbols();
-        // SAFETY: the argument of `Module::function`.
-        symbols.is_none_or(|symbols| unsafe { symbols.function(name, STT_FUNC) }.is_some())
-    };
     modules()
         .take_while(|module| module.bias != us)
-        .any(|module| module.path() != c"linux-vdso.so.1" && defines(module))
+        .any(|module| module.may_define(name))
+}
+
+/// At boot or before: returns false if no module defines the function.
+pub(crate) fn may_be_defined(name: &CStr) -> bool {
+    modules().any(|module| module.may_define(name))
 }
 
 /// At boot: returns the modules behind this library, in the order of the loader's symbol search.
@@ -172,24 +170,15 @@ impl Module {
 
     /// Returns the code of a function's default version, if the module defines it.
     pub(crate) fn function(&self, name: &CStr) -> Option<Range<usize>> {
-        let symbols = self.symbols()?;
-        // SAFETY: the loader has mapped the module, and never unloads the modules that a program
-        // starts with.
-        unsafe { symbols.function(name, STT_FUNC) }
+        self.symbols()?.function(name)
     }
 
-    /// Returns the function of that name that a resolver of this module selects (`STT_GNU_IFUNC`).
-    ///
-    /// # Safety
-    /// The loader has relocated the module.
-    pub(crate) unsafe fn resolved_function(&self, name: &CStr) -> Option<usize> {
-        let symbols = self.symbols()?;
-        // SAFETY: the argument of `function`.
-        let resolver = unsafe { symbols.function(name, STT_GNU_IFUNC) }?.start;
-        // SAFETY: on x86-64 a resolver takes no arguments and returns an address. It reads the
-        // loader's knowledge of the processor.
-        let resolver: extern "C" fn() -> usize = unsafe { std::mem::transmute(resolver) };
-        Some(resolver())
+    /// Returns false if the module does not define the function. A module with another kind of
+    /// symbol table counts as defining everything, but for the kernel's own, which has no names of
+    /// others.
+    fn may_define(&self, name: &CStr) -> bool {
+        let defines = |symbols: Symbols| symbols.function(name).is_some();
+        self.path() != c"linux-vdso.so.1" && self.symbols().is_none_or(defines)
     }
 
     /// Returns true if the module imports the function. It searches the relocations, because GNU's
@@ -228,9 +217,11 @@ impl Module {
         })
     }
 
-    /// Returns the module's symbols, or `None` if its table is not GNU's kind.
-    fn symbols(&self) -> Option<Symbols> {
-        // SAFETY: the argument of `function`.
+    /// Returns the module's symbols, or `None` if its table is not GNU's kind. A caller that looks
+    /// up many names keeps them.
+    pub(crate) fn symbols(&self) -> Option<Symbols> {
+        // SAFETY: the loader has mapped the module, and never unloads the modules that a program
+        // starts with.
         unsafe { Symbols::of(self) }
     }
 }
@@ -242,8 +233,8 @@ struct Dynamic {
     value: usize,
 }
 
-/// The dynamic symbols of a loaded module.
-struct Symbols {
+/// The dynamic symbols of a loaded module, which stays mapped.
+pub(crate) struct Symbols {
     bias: usize,
     hash: *const u32,
     symbols: *const libc::Elf64_Sym,
@@ -291,7 +282,7 @@ const STT_GNU_IFUNC: u8 = 10;
 
 impl Symbols {
     /// # Safety
-    /// The module is mapped.
+    /// The module is mapped and stays so.
     unsafe fn of(module: &Module) -> Option<Symbols> {
         let (mut hash, mut symbols, mut strings, mut versions) = (0, 0, 0, 0);
         // SAFETY: the caller's promise.
@@ -314,16 +305,31 @@ impl Symbols {
         })
     }
 
-    /// Returns the code of the default version of a function of that type.
+    /// Returns the code of the default version of a function.
+    pub(crate) fn function(&self, name: &CStr) -> Option<Range<usize>> {
+        self.code(name, STT_FUNC)
+    }
+
+    /// Returns the function of that name that a resolver of this module selects (`STT_GNU_IFUNC`).
     ///
     /// # Safety
-    /// The module is mapped.
-    unsafe fn function(&self, name: &CStr, kind: u8) -> Option<Range<usize>> {
+    /// The loader has relocated the module.
+    pub(crate) unsafe fn resolved_function(&self, name: &CStr) -> Option<usize> {
+        let resolver = self.code(name, STT_GNU_IFUNC)?.start;
+        // SAFETY: on x86-64 a resolver takes no arguments and returns an address. It reads the
+        // loader's knowledge of the processor.
+        let resolver: extern "C" fn() -> usize = unsafe { std::mem::transmute(resolver) };
+        Some(resolver())
+    }
+
+    /// Returns the code of the default version of a symbol of that type.
+    fn code(&self, name: &CStr, kind: u8) -> Option<Range<usize>> {
         let wanted = name.to_bytes().iter().fold(5381u32, |hash, &byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
         });
         // SAFETY: a GNU hash table has four header words, `bloom` 8-byte words, `buckets` words,
         // and one word for each symbol from `first` on. The lowest bit of that word ends a chain.
+        // The module stays mapped.
         unsafe {
             let (buckets, first, bloom) = (*self.hash, *self.hash.add(1), *self.hash.add(2));
             let bucket = self.hash.add(4 + 2 * bloom as usize);

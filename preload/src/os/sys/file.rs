@@ -245,6 +245,25 @@ impl File {
         answer.map(|read| read as usize)
     }
 
+    /// Writes up to `bytes.len()` bytes from `offset` on. Returns the number of bytes written.
+    pub(crate) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        // SAFETY: reads `bytes`, which is borrowed for the call.
+        let answer = unsafe {
+            syscall(
+                libc::SYS_pwrite64,
+                [
+                    self.number,
+                    bytes.as_ptr() as u64,
+                    bytes.len() as u64,
+                    offset,
+                    0,
+                    0,
+                ],
+            )
+        };
+        answer.map(|written| written as usize)
+    }
+
     /// Reads the whole file, in pieces.
     pub(crate) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
         self.read_up_to(usize::MAX, 0)
