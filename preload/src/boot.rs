@@ -10,10 +10,11 @@ use std::ffi::{c_char, c_int};
 
 use crate::allocator;
 use crate::hooks::taps::{self, Outcome};
-use crate::hooks::{early_heap, malloc, malloc_fast, operators};
+use crate::hooks::{early_heap, malloc, next_fast, operators};
 use crate::host::foreign_allocators::{self, MallocOwner};
 use crate::host::{
-    atfork, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec, setid,
+    atfork, dlopen, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec,
+    setid,
 };
 use crate::os::diagnostics::{self, say};
 #[cfg(target_env = "musl")]
@@ -123,12 +124,12 @@ extern "C" fn construct(
     // SAFETY: glibc passes the process's environment block to constructors.
     let uses_fast_path = settings::uses_fast_path(&unsafe { Environment::new(environment) });
     allocator::learn(uses_fast_path);
-    if uses_fast_path {
-        malloc_fast::forward_to_next();
-    }
     atfork::register_ours();
     clock::choose();
     operators::prepare();
+    if uses_fast_path {
+        next_fast::prepare();
+    }
     // The default hook would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));
     let Some(settings) = settings_if_recording(&entered, environment) else {
@@ -174,12 +175,20 @@ extern "C" fn construct(
     let at_once =
         settings.listens_from_the_start() || on_signal || with_dumps && settings.dump_seconds > 0;
     let exit_timeout_ns = settings.exit_wait_ms * 1_000_000;
+    let watches = settings.taps;
     session_start::prepare(settings, output);
     main_thread::prepare();
     process::register();
     exit::register(exit_timeout_ns);
     byte_count::begin(entered.thread);
     phase::begin();
+    if watches {
+        taps::opened::prepare();
+        dlopen::watch(dlopen::Watcher {
+            opened: taps::opened::look,
+            closed: taps::opened::forget_closed,
+        });
+    }
     if at_once {
         session_start::begin(&entered);
     }
@@ -259,6 +268,9 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
 /// the program's own malloc is not tapped.
 fn tap_allocators(settings: &mut Settings, owns_malloc: bool) -> Option<String> {
     let mut why_not = None;
+    if let Some(named) = &settings.named_taps {
+        taps::read_named(named);
+    }
     for outcome in taps::install(owns_malloc) {
         match outcome {
             Outcome::Tapped(what) => settings.tapped.push(what),

@@ -8,6 +8,7 @@
 //! | concept | file |
 //! | --- | --- |
 //! | the fast paths of `malloc` and `free` | `malloc_fast.rs` |
+//! | the fast paths if the next allocator serves the program | `next_fast.rs` |
 //! | the other functions of libc's allocator | `malloc.rs`, `aligned.rs`, `mallinfo.rs` |
 //! | C++'s operators | `operators.rs` |
 //! | the sampling decision, and the records of samples | `sample.rs` |
@@ -30,6 +31,7 @@ pub(crate) mod entry;
 pub(crate) mod mallinfo;
 pub(crate) mod malloc;
 pub(crate) mod malloc_fast;
+pub(crate) mod next_fast;
 pub(crate) mod operators;
 pub(crate) mod pool;
 pub(crate) mod sample;

@@ -222,3 +222,349 @@ int main()
         );
     }
 }
+
+/// Returns a run of a C program, with a library `libtoy.so` beside it that has an allocator of its
+/// own. `lines` stand at the head of the library, and `program` is the program.
+fn with_library(lines: &str, program: &str) -> Run {
+    const LIBRARY: &str = r#"
+#include <pthread.h>
+#include <stddef.h>
+#include <time.h>
+static char memory[1 << 20];
+static size_t used;
+__attribute__((noinline)) void *toy_mallocx(size_t size, int flags)
+{
+    if (used + size > sizeof memory) return NULL;
+    size_t at = used;
+    used += (size + 15 + (size_t)flags) & ~(size_t)15;
+    return memory + at;
+}
+__attribute__((noinline)) void toy_dallocx(void *block, int flags)
+{
+    if ((char *)block + flags == memory + used) used -= 16;
+    if (block == memory) used += 0;
+}
+void *get(size_t size) { return toy_mallocx(size, 0); }
+void put(void *block) { toy_dallocx(block, 0); }
+"#;
+    let made = Run::tool("gcc");
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let library = file("toy.c", &format!("{lines}\n{LIBRARY}"));
+    let flags = ["-O1", "-shared", "-fPIC", "-pthread", &library];
+    let made = made.args(flags).args(["-o", "libtoy.so"]).run().well();
+    let library = made.folder().join("libtoy.so");
+    let program = file("program.c", program);
+    let run = linked(&["-x", "c", "-O0", &program, "-pthread", "-ldl"]);
+    std::fs::copy(library, run.folder().join("bin/libtoy.so")).unwrap();
+    run.interval(1).prefix("t")
+}
+
+/// Opens the library, gets ten blocks, and puts four of them back.
+const OPENS: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+static volatile int goes_on = 1;
+static void *spin(void *none) { while (goes_on) ; return none; }
+int main(int count, char **arguments)
+{
+    pthread_t thread;
+    int has_thread = count > 1;
+    if (has_thread) pthread_create(&thread, NULL, spin, NULL);
+    for (int round = 0; round < 3; round++) {
+        void *library = dlopen("bin/libtoy.so", RTLD_NOW);
+        if (library == NULL) { puts(dlerror()); return 1; }
+        void *(*get)(size_t) = (void *(*)(size_t))dlsym(library, "get");
+        void (*put)(void *) = (void (*)(void *))dlsym(library, "put");
+        void *blocks[10];
+        for (int i = 0; i < 10; i++) blocks[i] = get(1000 + (size_t)round);
+        for (int i = 0; i < 4; i++) put(blocks[i]);
+        if (round < 2) dlclose(library);
+    }
+    goes_on = 0;
+    if (has_thread) pthread_join(thread, NULL);
+    return 0;
+}
+"#;
+
+/// Also if the library goes and comes again, at the same place, and if a thread runs meanwhile.
+#[test]
+fn allocators_of_opened_libraries_are_recorded() {
+    let threads: [&[&str]; 2] = [&[], &["thread"]];
+    for arguments in threads {
+        let ran = with_library("", OPENS).args(arguments).run().well();
+        assert_eq!(ran.said(), [""; 0]);
+        let log = ran.log().whole();
+        for round in 0..3 {
+            let blocks = log.blocks_of(1000 + round);
+            let in_use = blocks.iter().filter(|block| block.in_use).count();
+            assert_eq!((blocks.len(), in_use), (10, 6), "round {round}");
+        }
+        let shown = log.named().shown(log.blocks_of(1002)[0].stack);
+        assert!(
+            shown.contains("get") && shown.contains("main"),
+            "round 2: {shown}"
+        );
+        let info = Run::heapprof()
+            .in_folder_of(&ran)
+            .args(["info", "t.heaplog"]);
+        let info = info.run().well().stdout;
+        assert!(
+            info.contains("recorded from here on: jemalloc in"),
+            "{info}"
+        );
+    }
+}
+
+/// A thread that the library starts: the library is tapped while the thread waits, and left alone
+/// while it runs.
+#[test]
+fn a_thread_of_an_opened_library_comes_to_rest_or_prevents_the_taps() {
+    const STARTS: &str = r#"
+#include <pthread.h>
+#include <time.h>
+static void *work(void *none)
+{
+    for (;;) { WORK; }
+    return none;
+}
+__attribute__((constructor)) static void start(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, 0, work, 0);
+}
+"#;
+    // The library stays open, since its thread runs in it.
+    let program = OPENS.replace("dlclose(library)", "(void)library");
+    for (work, blocks) in [
+        ("struct timespec t = {1000, 0}; nanosleep(&t, 0)", 10),
+        ("", 0),
+    ] {
+        let lines = STARTS.replace("WORK", work);
+        let ran = with_library(&lines, &program).run().well();
+        assert_eq!(ran.log().whole().blocks_of(1000).len(), blocks, "{work:?}");
+        let info = Run::heapprof()
+            .in_folder_of(&ran)
+            .args(["info", "t.heaplog"]);
+        let info = info.run().well().stdout;
+        let refused = "threads that it has started do not come to rest; they are not recorded";
+        assert_eq!(info.contains(refused), blocks == 0, "{info}");
+    }
+}
+
+/// An allocator of which the user names the functions.
+#[test]
+fn named_functions_are_recorded() {
+    const PROGRAM: &str = r#"
+#include <stddef.h>
+static char memory[1 << 16];
+static size_t used;
+__attribute__((noinline)) void *pool_get(size_t size)
+{
+    size_t at = used;
+    used += (size + 15) & ~(size_t)15;
+    return memory + at;
+}
+__attribute__((noinline)) void pool_put(void *block)
+{
+    if (block == memory) used = 0;
+    if (block == memory + 1) used = 1;
+}
+int main(void)
+{
+    void *volatile blocks[8];
+    for (int i = 0; i < 8; i++) blocks[i] = pool_get(777);
+    for (int i = 7; i >= 5; i--) pool_put(blocks[i]);
+    return 0;
+}
+"#;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("pool.c");
+    std::fs::write(&path, PROGRAM).unwrap();
+    let path = path.display().to_string();
+    let run = |value: &str| {
+        let run = linked(&["-x", "c", "-O1", &path]).interval(1).prefix("t");
+        run.env("HEAPPROF_TAP", value).run().well()
+    };
+    let ran = run("program:malloc=pool_get,free=pool_put");
+    let log = ran.log().whole();
+    let blocks = log.blocks_of(777);
+    let in_use = blocks.iter().filter(|block| block.in_use).count();
+    assert_eq!((blocks.len(), in_use), (8, 5));
+    let info = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["info", "t.heaplog"]);
+    let info = info.run().well().stdout;
+    assert!(info.contains("functions of HEAPPROF_TAP in"), "{info}");
+
+    // A name that does not exist: nothing of the module is tapped, and the log says why.
+    let ran = run("program:malloc=pool_get,free=pool_gone");
+    assert_eq!(ran.log().whole().blocks_of(777).len(), 0);
+    let info = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["info", "t.heaplog"]);
+    let info = info.run().well().stdout;
+    assert!(info.contains("it has no function pool_gone"), "{info}");
+
+    let ran = run("program:get=pool_get,free=pool_put");
+    ran.assert_said(&["HEAPPROF_TAP=", "\"get\" is none of malloc, calloc"]);
+}
+
+/// A heap that is destroyed at once frees blocks that nobody counts: the log says so.
+#[test]
+fn a_destroyed_heap_is_told() {
+    const SOURCE: &str = r#"
+#include <stddef.h>
+static char memory[1 << 16];
+static size_t used;
+__attribute__((noinline)) void *mi_malloc(size_t size)
+{
+    size_t at = used;
+    used += (size + 15) & ~(size_t)15;
+    return memory + at;
+}
+__attribute__((noinline)) void mi_free(void *block)
+{
+    if (block == memory) used = 0;
+    if (block == memory + 1) used = 1;
+}
+__attribute__((noinline)) void mi_heap_destroy(void *heap)
+{
+    if (heap == memory) used = 0;
+    if (heap == memory + 1) used = 1;
+}
+int main(void)
+{
+    void *volatile block = mi_malloc(999);
+    mi_free(block);
+    block = mi_malloc(999);
+    mi_heap_destroy(memory + 3);
+    return 0;
+}
+"#;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("heap.c");
+    std::fs::write(&path, SOURCE).unwrap();
+    let path = path.display().to_string();
+    let ran = linked(&["-x", "c", "-O1", &path]);
+    let ran = ran.interval(1).prefix("t").run().well();
+    let info = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["info", "t.heaplog"]);
+    let info = info.run().well().stdout;
+    assert!(
+        info.contains("mi_heap_destroy frees blocks at once, which are not known here"),
+        "{info}"
+    );
+}
+
+/// A compiler that sees both knows which registers an allocator's function changes, and that it
+/// does not care whether the stack is aligned. A tapped function keeps to that.
+#[test]
+fn registers_are_as_the_function_leaves_them() {
+    const SOURCE: &str = r#"
+#include <stdint.h>
+#include <stdio.h>
+asm(R"(
+    .text
+    .globl mi_malloc
+    .type mi_malloc, @function
+mi_malloc:
+    lea memory(%rip), %rax
+    ret
+    .size mi_malloc, . - mi_malloc
+    .globl mi_free
+    .type mi_free, @function
+mi_free:
+    lea 0x100(%rdi), %rdi
+    ret
+    .size mi_free, . - mi_free
+
+# Calls the function in rdi with the argument in rsi, eight bytes lower if ecx is 8, and stores the
+# registers at rdx.
+    .globl probe
+probe:
+    push %rbx
+    push %rbp
+    push %r12
+    mov %rdi, %rbx
+    mov %rdx, %rbp
+    mov %rcx, %r12
+    sub %r12, %rsp
+    mov %rsi, %rdi
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    mov $(100 + \n), %eax
+    movq %rax, %xmm\n
+    pshufd $0x44, %xmm\n, %xmm\n
+    .endr
+    mov $1, %eax
+    mov $2, %ecx
+    mov $3, %edx
+    mov $4, %esi
+    mov $5, %r8d
+    mov $6, %r9d
+    mov $7, %r10d
+    mov $8, %r11d
+    call *%rbx
+    add %r12, %rsp
+    mov %rax, (%rbp)
+    mov %rcx, 8(%rbp)
+    mov %rdx, 16(%rbp)
+    mov %rsi, 24(%rbp)
+    mov %r8, 32(%rbp)
+    mov %r9, 40(%rbp)
+    mov %r10, 48(%rbp)
+    mov %r11, 56(%rbp)
+    .irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+    movups %xmm\n, 64 + 16 * \n(%rbp)
+    .endr
+    pop %r12
+    pop %rbp
+    pop %rbx
+    ret
+)");
+extern "C" { char memory[64]; void *mi_malloc(uint64_t); void mi_free(void *);
+void probe(void *function, void *argument, uint64_t *registers, uint64_t lower); }
+static int wrong(const uint64_t *registers, int first)
+{
+    int count = 0;
+    for (int i = first; i < 8; i++) count += registers[i] != (uint64_t)i + 1;
+    for (int i = 0; i < 32; i++) count += registers[8 + i] != 100 + (uint64_t)i / 2;
+    return count;
+}
+int main()
+{
+    uint64_t registers[40];
+    int count = 0;
+    for (int round = 0; round < 1000; round++)
+        for (uint64_t lower = 0; lower <= 8; lower += 8) {
+            probe((void *)mi_malloc, (void *)50, registers, lower);
+            count += registers[0] != (uint64_t)memory;
+            count += wrong(registers, 1);
+            probe((void *)mi_free, memory, registers, lower);
+            count += wrong(registers, 0);
+        }
+    printf("%d\n", count);
+    return 0;
+}
+"#;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("registers.cpp");
+    std::fs::write(&path, SOURCE).unwrap();
+    let path = path.display().to_string();
+    for (interval, least, most) in [(1, 2000, 2000), (1 << 40, 0, 1), (2000, 10, 200)] {
+        let ran = linked(&["-O1", "-std=gnu++17", &path]);
+        let ran = ran.interval(interval).prefix("t").run().well();
+        assert_eq!(ran.stdout, "0\n", "interval {interval}");
+        let blocks = ran.log().whole().blocks_of(50).len();
+        assert!((least..=most).contains(&blocks), "{interval}: {blocks}");
+    }
+}

@@ -16,11 +16,16 @@ use crate::allocator::{next, reclaim};
 pub(crate) struct Targets {
     malloc: AtomicPtr<c_void>,
     free: AtomicPtr<c_void>,
+    /// The next allocator's; jemalloc's are never called.
+    calloc: AtomicPtr<c_void>,
+    realloc: AtomicPtr<c_void>,
 }
 
 pub(crate) static TARGETS: Targets = Targets {
     malloc: AtomicPtr::new(first_malloc as *mut c_void),
     free: AtomicPtr::new(first_free as *mut c_void),
+    calloc: AtomicPtr::new(first_calloc as *mut c_void),
+    realloc: AtomicPtr::new(first_realloc as *mut c_void),
 };
 
 pub(crate) const MALLOC_AT: usize = std::mem::offset_of!(Targets, malloc);
@@ -59,6 +64,34 @@ pub(crate) unsafe fn free(ptr: *mut c_void) {
     unsafe { free(ptr) }
 }
 
+/// Calls the target for calloc.
+///
+/// # Safety
+/// The promises of calloc(3).
+#[inline(always)]
+pub(crate) unsafe fn calloc(count: usize, size: usize) -> *mut c_void {
+    let target = TARGETS.calloc.load(Ordering::Relaxed);
+    // SAFETY: each target is a calloc of this type.
+    let calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void =
+        unsafe { std::mem::transmute(target) };
+    // SAFETY: the caller's promise.
+    unsafe { calloc(count, size) }
+}
+
+/// Calls the target for realloc.
+///
+/// # Safety
+/// The promises of realloc(3).
+#[inline(always)]
+pub(crate) unsafe fn realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    let target = TARGETS.realloc.load(Ordering::Relaxed);
+    // SAFETY: each target is a realloc of this type.
+    let realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void =
+        unsafe { std::mem::transmute(target) };
+    // SAFETY: the caller's promise.
+    unsafe { realloc(ptr, size) }
+}
+
 /// The first malloc: sets the targets.
 ///
 /// # Safety
@@ -79,11 +112,43 @@ unsafe extern "C" fn first_free(ptr: *mut c_void) {
     unsafe { free(ptr) }
 }
 
+/// The first calloc: sets the targets.
+///
+/// # Safety
+/// The promises of calloc(3).
+unsafe extern "C" fn first_calloc(count: usize, size: usize) -> *mut c_void {
+    set_targets();
+    // SAFETY: the caller's promise.
+    unsafe { calloc(count, size) }
+}
+
+/// The first realloc: sets the targets.
+///
+/// # Safety
+/// The promises of realloc(3).
+unsafe extern "C" fn first_realloc(ptr: *mut c_void, size: usize) -> *mut c_void {
+    set_targets();
+    // SAFETY: the caller's promise.
+    unsafe { realloc(ptr, size) }
+}
+
 fn set_targets() {
-    let (malloc, free) = match next::chosen() {
-        Some(next) => (next.malloc as *mut c_void, next.free as *mut c_void),
-        None => (from_jemalloc as *mut c_void, sys::free as *mut c_void),
+    let (malloc, free, calloc, realloc) = match next::chosen() {
+        Some(next) => (
+            next.malloc as *mut c_void,
+            next.free as *mut c_void,
+            next.calloc as *mut c_void,
+            next.realloc as *mut c_void,
+        ),
+        None => (
+            from_jemalloc as *mut c_void,
+            sys::free as *mut c_void,
+            sys::calloc as *mut c_void,
+            sys::realloc as *mut c_void,
+        ),
     };
     TARGETS.malloc.store(malloc, Ordering::Relaxed);
     TARGETS.free.store(free, Ordering::Relaxed);
+    TARGETS.calloc.store(calloc, Ordering::Relaxed);
+    TARGETS.realloc.store(realloc, Ordering::Relaxed);
 }

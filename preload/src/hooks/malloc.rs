@@ -82,7 +82,7 @@ pub(crate) unsafe extern "C-unwind" fn calloc(count: usize, size: usize) -> *mut
 /// As malloc(3).
 #[cold]
 #[inline(never)]
-pub(crate) unsafe extern "C-unwind" fn malloc_edge_size(size: usize) -> *mut c_void {
+pub(super) unsafe extern "C-unwind" fn malloc_edge_size(size: usize) -> *mut c_void {
     if sample::passes(size) {
         return allocator::malloc(size);
     }
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C-unwind" fn malloc_edge_size(size: usize) -> *mut c_v
 /// Slow path of [`calloc`] for 0 bytes, or for more than can be allocated.
 #[cold]
 #[inline(never)]
-unsafe extern "C-unwind" fn calloc_edge_size(size: usize) -> *mut c_void {
+pub(super) unsafe extern "C-unwind" fn calloc_edge_size(size: usize) -> *mut c_void {
     if sample::passes(size) {
         return allocator::calloc(size);
     }
@@ -177,7 +177,7 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
 /// As realloc(3).
 #[cold]
 #[inline(never)]
-unsafe extern "C-unwind" fn resize_edge_size(
+pub(super) unsafe extern "C-unwind" fn resize_edge_size(
     ptr: *mut c_void,
     size: usize,
     entry: u64,

@@ -136,7 +136,7 @@ operators! {
 
 /// Implements every `operator new` of a size. `sp` and `bp` are the registers of the program's
 /// call.
-extern "C-unwind" fn new_called_from(
+pub(super) extern "C-unwind" fn new_called_from(
     size: usize,
     tag: usize,
     sp: *const u64,
@@ -157,7 +157,7 @@ extern "C-unwind" fn new_called_from(
 /// handles calls.
 #[cold]
 #[inline(never)]
-extern "C-unwind" fn new_slow_path(
+pub(super) extern "C-unwind" fn new_slow_path(
     size: usize,
     tag: usize,
     sp: *const u64,
@@ -231,6 +231,24 @@ unsafe extern "C-unwind" fn delete_slow_path(
         return unsafe { free(ptr) };
     }
     call_next(ptr as usize, second, third, index);
+}
+
+/// Returns true if our definitions handle calls.
+pub(super) fn are_ours() -> bool {
+    owner() == OURS
+}
+
+/// Returns the address of our definition of an operator.
+pub(super) fn address(index: usize) -> *const () {
+    OPERATORS[index].address.cast()
+}
+
+/// Returns the addresses of our definitions of `operator delete`.
+pub(super) fn deletes() -> impl Iterator<Item = *const ()> {
+    OPERATORS
+        .iter()
+        .filter(|operator| operator.name.to_bytes().starts_with(b"_Zd"))
+        .map(|operator| operator.address.cast())
 }
 
 /// Returns a PC inside the operator.

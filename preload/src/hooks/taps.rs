@@ -17,22 +17,27 @@
 //! calls pass without the handler. A frame of the function itself is the innermost frame of each
 //! stack.
 //!
-//! Functions are found by the symbols of the program and of the libraries that it starts with. If a
-//! function cannot be changed exactly, its whole allocator is left alone: a block that is recorded
-//! when it is allocated must be seen when it is freed.
+//! Functions are found by the symbols of the program and of its libraries. If a function cannot be
+//! changed exactly, its whole allocator is left alone: a block that is recorded when it is
+//! allocated must be seen when it is freed.
 //!
-//! Danger: code of the program is changed (`os/code`), at boot only, before other threads exist.
+//! Danger: code of the program is changed (`os/code`), at boot, before other threads exist, and
+//! when a library has been opened ([`opened`]).
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_char, c_void};
+use std::fmt::Display;
 use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapprof_core::{EntryPatch, Filter};
+use heapprof_core::{EntryPatch, Filter, Refusal};
 
 use crate::allocator::{self, Fit};
-use crate::arch::tap_stubs::{Check, Exit, TAIL, tail, tap_entry_stub};
+use crate::arch::tap_stubs::{Check, Exit, Registers, TAIL, call_moved, tail, tap_entry_stub};
 use crate::arch::thread_block::{thread_block, thread_pointer};
 use crate::hooks::sample::{self, OldSample};
 use crate::os::code::{self, GeneratedCode};
+use crate::os::diagnostics::{self, say};
 use crate::os::elf_symbols::{self, ElfSymbols};
 use crate::os::executable;
 use crate::os::link_map::{self, Module};
@@ -42,8 +47,11 @@ use crate::state::thread::{self, Inside, Thread};
 use crate::unwind::walk::WalkStart;
 
 mod functions;
+mod named;
+pub(crate) mod opened;
 
 use functions::{Call, Family, is_usual, known_by};
+use named::Named;
 
 /// A tapped function.
 struct Tap {
@@ -54,26 +62,17 @@ struct Tap {
     moved: u64,
 }
 
-/// The arguments of a call. A function with fewer has whatever the registers hold.
-type Arguments = [usize; 6];
-
-/// The type of every tapped function.
-type Original = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
-
 impl Tap {
     /// Calls the function. Blocks that are allocated in the call are not recorded.
-    fn call(&self, [a, b, c, d, e, f]: &Arguments) -> usize {
+    fn call(&self, registers: &Registers) -> usize {
         let thread = thread::current();
         let _within = Within {
             thread,
             was_inside: thread.inside.replace(Inside::Ours),
         };
-        // SAFETY: the moved instructions, which continue as the function does. The arguments are
+        // SAFETY: the moved instructions, which continue as the function does. The registers are
         // those of the program's call.
-        unsafe {
-            let original = std::mem::transmute::<u64, Original>(self.moved);
-            original(*a, *b, *c, *d, *e, *f)
-        }
+        unsafe { call_moved(registers, self.moved) }
     }
 }
 
@@ -101,48 +100,60 @@ tap_entry_stub! {
 
 /// Serves an allocation for which the countdown has expired.
 unsafe extern "C-unwind" fn allocation_is_due(
-    arguments: &Arguments,
+    registers: &Registers,
     tap: &Tap,
     sp: *const u64,
     bp: u64,
 ) -> usize {
     // SAFETY: the registers at the function's entry, whose caller is the program.
     let here = unsafe { WalkStart::caller(sp, bp) };
-    let argument = |number: u8| arguments.get(usize::from(number)).copied().unwrap_or(0);
+    let argument = |number: u8| {
+        registers
+            .arguments
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(0)
+    };
     let size = match tap.call {
         Call::AllocateArray { count, size } => argument(count).saturating_mul(argument(size)),
         Call::Allocate { size } => argument(size),
         _ => 0, // no other function has such a check
     };
-    let block = tap.call(arguments);
+    let block = tap.call(registers);
     sample::on_allocation(tap.pc(), block as *mut c_void, size, Fit::Reported, here);
     block
 }
 
 /// Serves a call of a tapped function. `sp` and `bp` are the registers at its entry.
 unsafe extern "C-unwind" fn tapped(
-    arguments: &Arguments,
+    registers: &Registers,
     tap: &Tap,
     sp: *const u64,
     bp: u64,
 ) -> usize {
     // SAFETY: the registers at the function's entry, whose caller is the program.
     let here = unsafe { WalkStart::caller(sp, bp) };
-    let argument = |number: u8| arguments.get(usize::from(number)).copied().unwrap_or(0);
+    let argument = |number: u8| {
+        registers
+            .arguments
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(0)
+    };
     let product = |count, size| argument(count).saturating_mul(argument(size));
     match tap.call {
         Call::Allocate { size } => {
-            let block = tap.call(arguments);
+            let block = tap.call(registers);
             tap.record(block, argument(size), here);
             block
         }
         Call::AllocateArray { count, size } => {
-            let block = tap.call(arguments);
+            let block = tap.call(registers);
             tap.record(block, product(count, size), here);
             block
         }
         Call::AllocateInto { place, size } => {
-            let answer = tap.call(arguments);
+            let answer = tap.call(registers);
             if answer as u32 == 0 {
                 let place = argument(place) as *const usize;
                 // SAFETY: the function has just stored a block there.
@@ -150,12 +161,12 @@ unsafe extern "C-unwind" fn tapped(
             }
             answer
         }
-        Call::Resize { ptr, size } => tap.resize(arguments, argument(ptr), argument(size), here),
+        Call::Resize { ptr, size } => tap.resize(registers, argument(ptr), argument(size), here),
         Call::ResizeArray { ptr, count, size } => {
-            tap.resize(arguments, argument(ptr), product(count, size), here)
+            tap.resize(registers, argument(ptr), product(count, size), here)
         }
         Call::ResizeInPlace { ptr, size } => {
-            let usable = tap.call(arguments);
+            let usable = tap.call(registers);
             if usable >= argument(size) {
                 end_sample(argument(ptr));
                 tap.record(argument(ptr), argument(size), here);
@@ -164,8 +175,37 @@ unsafe extern "C-unwind" fn tapped(
         }
         Call::Free { ptr } => {
             end_sample(argument(ptr));
-            tap.call(arguments)
+            tap.call(registers)
         }
+        Call::FreeUnseen => {
+            note_unseen_frees(c"mi_heap_destroy");
+            tap.call(registers)
+        }
+        Call::Control { name } => {
+            let name = argument(name) as *const c_char;
+            if !name.is_null() {
+                // SAFETY: a C string, as the function requires.
+                let name = unsafe { CStr::from_ptr(name) };
+                let is_of_arena = name.to_bytes().starts_with(b"arena.");
+                let ends = [&b".destroy"[..], b".reset"];
+                if is_of_arena && ends.iter().any(|end| name.to_bytes().ends_with(end)) {
+                    note_unseen_frees(name);
+                }
+            }
+            tap.call(registers)
+        }
+    }
+}
+
+/// Tells once that blocks are freed which no table knows by their allocator.
+#[cold]
+fn note_unseen_frees(function: &CStr) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        diagnostics::note(format_args!(
+            "{} frees blocks at once, which are not known here: they are shown as in use",
+            function.to_string_lossy()
+        ));
     }
 }
 
@@ -194,13 +234,13 @@ impl Tap {
     }
 
     /// Resizes a block. Law 3: take the old sample, call, and on failure put it back.
-    fn resize(&self, arguments: &Arguments, old: usize, size: usize, here: WalkStart) -> usize {
+    fn resize(&self, registers: &Registers, old: usize, size: usize, here: WalkStart) -> usize {
         let old = old as *mut c_void;
         let taken = match sampled_blocks::may_be_sampled(old) {
             true => sampled_blocks::take(old),
             false => None,
         };
-        let new = self.call(arguments);
+        let new = self.call(registers);
         if new == 0 && size != 0 {
             if let Some(taken) = taken {
                 taken.put_back();
@@ -234,6 +274,18 @@ pub(crate) enum Outcome {
     RefusedMalloc(String),
 }
 
+/// The functions that the user names.
+static NAMED: OnceLock<Vec<Named>> = OnceLock::new();
+
+/// At boot: reads the functions that the user names in `HEAPPROF_TAP`. Prints a line if the value
+/// is wrong.
+pub(crate) fn read_named(value: &str) {
+    match named::parse(value) {
+        Ok(named) => drop(NAMED.set(named)),
+        Err(why) => say!("HEAPPROF_TAP={value}: {why}; only known allocators are recorded"),
+    }
+}
+
 /// At boot: taps the allocators of the program and of its libraries. `owns_malloc`: the program's
 /// own `malloc` stands before this library's, and is tapped, too.
 ///
@@ -241,63 +293,121 @@ pub(crate) enum Outcome {
 pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for module in link_map::modules().filter(|module| !module.is_ours()) {
-        let is_program = module.path().is_empty();
-        let path = if is_program {
-            EXECUTABLE
-        } else {
-            module.path()
-        };
-        let path_bytes = path.to_bytes();
-        if !path_bytes.starts_with(b"/") {
-            continue; // the kernel's own, which has no file
-        }
-        // Libraries of the distribution have dynamic symbols only, and there are many. The loader's
-        // hash table answers faster than a look at every symbol.
-        let is_system = SYSTEM.iter().any(|folder| path_bytes.starts_with(folder));
-        let is_marked = MARKS.iter().any(|mark| module.function(mark).is_some());
-        if is_system && !is_marked {
-            continue;
-        }
-        let file = File::open(path, libc::O_RDONLY, 0).ok();
-        let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
-            continue;
-        };
-        let is_wanted = is_marked || is_program && owns_malloc;
-        let dynamic = || ElfSymbols::dynamic(file.bytes()).filter(|_| is_wanted);
-        let Some(symbols) = ElfSymbols::full(file.bytes()).or_else(dynamic) else {
-            continue;
-        };
-        let Some(code) = elf_symbols::code_range(file.bytes()) else {
-            continue;
-        };
-        let code = module.address(code.start)..module.address(code.end);
-        let mut tapped = Vec::new();
-        let is_next = allocator::next_library().is_some_and(|library| library == module.path());
-        for (family, prefix) in allocators(&symbols, is_program && owns_malloc) {
-            if is_next && family != Family::Usual {
-                continue; // its functions have the usual names, too, and are called from our hooks
-            }
-            let name = match is_program {
-                true => String::from_utf8_lossy(&executable::path()).into_owned(),
-                false => path.to_string_lossy().into_owned(),
-            };
-            let name = format!("{} in {name}", family.name(is_program));
-            let wanted = Wanted {
-                module,
-                code: code.clone(),
-                family,
-                prefix,
-                is_program,
-            };
-            outcomes.push(match tap(&wanted, &symbols, &mut tapped) {
-                Ok(0) => continue,
-                Ok(number) => Outcome::Tapped(format!("{name} ({number} functions)")),
-                Err(why) if family == Family::Usual => Outcome::RefusedMalloc(why),
-                Err(why) => Outcome::Refused(format!("{name}: {why}")),
-            });
-        }
+        install_in(module, owns_malloc, &|_| true, &mut outcomes);
     }
     outcomes
+}
+
+/// Taps the allocators of a module. `is_at_rest` returns true if no other thread runs code in that
+/// range.
+fn install_in(
+    module: &Module,
+    owns_malloc: bool,
+    is_at_rest: &dyn Fn(&Range<u64>) -> bool,
+    outcomes: &mut Vec<Outcome>,
+) {
+    let is_program = module.path().is_empty();
+    let path = if is_program {
+        EXECUTABLE
+    } else {
+        module.path()
+    };
+    let path_bytes = path.to_bytes();
+    if !path_bytes.contains(&b'/') {
+        return; // the kernel's own, which has no file
+    }
+    // Libraries of the distribution have dynamic symbols only, and there are many. The loader's
+    // hash table answers faster than a look at every symbol.
+    let is_system = SYSTEM.iter().any(|folder| path_bytes.starts_with(folder));
+    let is_marked = MARKS.iter().any(|mark| module.function(mark).is_some());
+    let name = match is_program {
+        true => String::from_utf8_lossy(&executable::path()).into_owned(),
+        false => path.to_string_lossy().into_owned(),
+    };
+    let named = NAMED.get().map_or(&[][..], Vec::as_slice).iter();
+    let named: Vec<_> = named.filter(|it| it.is_in(name.as_bytes())).collect();
+    if is_system && !is_marked && named.is_empty() {
+        return;
+    }
+    let file = File::open(path, libc::O_RDONLY, 0).ok();
+    let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
+        return;
+    };
+    let is_wanted = is_marked || is_program && owns_malloc || !named.is_empty();
+    let debug_file = match ElfSymbols::full(file.bytes()) {
+        Some(_) => None,
+        None => elf_symbols::debug_file(file.bytes()),
+    };
+    let debug_file = debug_file.as_ref().map_or(&[][..], MappedFile::bytes);
+    let dynamic = || ElfSymbols::dynamic(file.bytes()).filter(|_| is_wanted);
+    let full = ElfSymbols::full(file.bytes()).or_else(|| ElfSymbols::full(debug_file));
+    let Some(symbols) = full.or_else(dynamic) else {
+        return;
+    };
+    let Some(code) = elf_symbols::code_range(file.bytes()) else {
+        return;
+    };
+    let code = module.address(code.start)..module.address(code.end);
+    let mut tapped = Vec::new();
+    let is_next = allocator::next_library().is_some_and(|library| library == module.path());
+    let named = named.into_iter().map(Functions::Named);
+    let known = allocators(&symbols, is_program && owns_malloc);
+    let known = known
+        .into_iter()
+        .map(|(family, prefix)| Functions::Known(family, prefix));
+    for functions in named.chain(known) {
+        let is_usual = matches!(functions, Functions::Known(Family::Usual, _));
+        if is_next && !is_usual {
+            continue; // its functions have the usual names, too, and are called from our hooks
+        }
+        let name = format!("{} in {name}", functions.name(is_program));
+        let wanted = Wanted {
+            module,
+            code: code.clone(),
+            functions,
+            is_program,
+            is_at_rest,
+        };
+        outcomes.push(match tap(&wanted, &symbols, &mut tapped) {
+            Ok(0) => continue,
+            Ok(number) => Outcome::Tapped(format!("{name} ({number} functions)")),
+            Err(why) if is_usual => Outcome::RefusedMalloc(why),
+            Err(why) => Outcome::Refused(format!("{name}: {why}")),
+        });
+    }
+}
+
+/// The functions of an allocator.
+#[derive(Clone, Copy)]
+enum Functions<'a> {
+    /// Those of a known allocator, with the prefix of their names.
+    Known(Family, &'a [u8]),
+    Named(&'a Named),
+}
+
+impl Functions<'_> {
+    fn name(&self, is_program: bool) -> &'static str {
+        match self {
+            Functions::Known(family, _) => family.name(is_program),
+            Functions::Named(_) => "functions of HEAPPROF_TAP",
+        }
+    }
+
+    /// Returns what a call of the function does. `None`: it is none of these.
+    fn call(&self, name: &[u8]) -> Option<Call> {
+        match self {
+            Functions::Known(family, prefix) => family.call(name, prefix),
+            Functions::Named(named) => named.call(name),
+        }
+    }
+
+    /// Returns true if such a function never calls another one that is tapped.
+    fn is_flat(&self, call: Call) -> bool {
+        match self {
+            Functions::Known(family, _) => family.is_flat(call),
+            Functions::Named(_) => matches!(call, Call::Free { .. }),
+        }
+    }
 }
 
 /// Returns the allocators that the symbols tell of, with the prefixes of their functions.
@@ -331,9 +441,10 @@ struct Wanted<'a> {
     module: &'a Module,
     /// The module's code.
     code: Range<u64>,
-    family: Family,
-    prefix: &'a [u8],
+    functions: Functions<'a>,
     is_program: bool,
+    /// Returns true if no other thread runs code in that range.
+    is_at_rest: &'a dyn Fn(&Range<u64>) -> bool,
 }
 
 /// Returns the check for a call. `None`: the handler serves each call.
@@ -354,6 +465,49 @@ fn check_of(call: Call) -> Option<Check> {
     }
 }
 
+/// Returns the code of a function. `None`: its symbol has no size, or leads out of the module.
+fn code_of<'a>(wanted: &Wanted<'_>, function: &elf_symbols::Function<'_>) -> Option<&'a [u8]> {
+    let entry = wanted.module.address(function.value);
+    let end = entry.checked_add(function.size)?;
+    if function.size == 0 || entry < wanted.code.start || end > wanted.code.end {
+        return None;
+    }
+    // SAFETY: the code of a function in a loaded module.
+    Some(unsafe { std::slice::from_raw_parts(entry as *const u8, function.size as usize) })
+}
+
+/// Returns the code of a function with what lies behind it, up to where the next function may
+/// begin.
+fn with_padding<'a>(wanted: &Wanted<'_>, code: &'a [u8]) -> &'a [u8] {
+    let start = code.as_ptr() as u64;
+    let end = (start + code.len() as u64).next_multiple_of(EntryPatch::ALIGNMENT);
+    let len = end.min(wanted.code.end) - start;
+    // SAFETY: within the code of the module.
+    unsafe { std::slice::from_raw_parts(code.as_ptr(), len as usize) }
+}
+
+/// Checks the parts of these functions that the compiler has put elsewhere (`name.cold`).
+fn check_parts(
+    wanted: &Wanted<'_>,
+    symbols: &ElfSymbols<'_>,
+    planned: &[(Call, u64, EntryPatch)],
+    names: &[&[u8]],
+) -> Result<(), String> {
+    for part in symbols.functions() {
+        let Some(dot) = part.name.windows(5).position(|bytes| bytes == b".cold") else {
+            continue;
+        };
+        let whole = names.iter().position(|&name| name == &part.name[..dot]);
+        if let Some((_, _, plan)) = whole.map(|index| &planned[index])
+            && let Some(code) = code_of(wanted, &part)
+        {
+            plan.check_part(code, wanted.module.address(part.value))
+                .map_err(|why| format!("{}: {why}", part.name.escape_ascii()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Taps all functions of an allocator, or none. Returns their number. `tapped` are the addresses of
 /// all functions of the module that are tapped: allocators have several names for one function.
 fn tap(
@@ -362,11 +516,13 @@ fn tap(
     tapped: &mut Vec<u64>,
 ) -> Result<usize, String> {
     let mut planned: Vec<(Call, u64, EntryPatch)> = Vec::new();
+    let mut planned_names = Vec::new();
     for function in symbols.functions() {
-        let Some(call) = wanted.family.call(function.name, wanted.prefix) else {
+        let Some(call) = wanted.functions.call(function.name) else {
             continue;
         };
-        if !wanted.is_program && is_usual(function.name) {
+        let is_known = matches!(wanted.functions, Functions::Known(..));
+        if !wanted.is_program && is_known && is_usual(function.name) {
             continue; // the program calls this library's function of that name
         }
         let entry = wanted.module.address(function.value);
@@ -374,17 +530,23 @@ fn tap(
         if is_planned || tapped.contains(&entry) {
             continue;
         }
-        let len = function.size as usize;
-        let end = entry.saturating_add(function.size);
-        if len == 0 || entry < wanted.code.start || end > wanted.code.end {
-            return Err(format!("{}: no code", function.name.escape_ascii()));
-        }
-        // SAFETY: the code of a function in a loaded module.
-        let code = unsafe { std::slice::from_raw_parts(entry as *const u8, len) };
-        let plan = EntryPatch::plan(code, entry)
-            .map_err(|why| format!("{}: {why}", function.name.escape_ascii()))?;
+        let refused = |why: &dyn Display| format!("{}: {why}", function.name.escape_ascii());
+        let code = code_of(wanted, &function).ok_or_else(|| refused(&"no code"))?;
+        let plan = match EntryPatch::plan(code, entry) {
+            Err(Refusal::TooShort { .. }) => EntryPatch::plan(with_padding(wanted, code), entry),
+            plan => plan,
+        };
+        let plan = plan.map_err(|why| refused(&why))?;
         planned.push((call, entry, plan));
+        planned_names.push(function.name);
     }
+    if let Functions::Named(named) = wanted.functions {
+        let is_missing = |name: &&str| !planned_names.contains(&name.as_bytes());
+        if let Some(missing) = named.names().find(is_missing) {
+            return Err(format!("it has no function {missing}"));
+        }
+    }
+    check_parts(wanted, symbols, &planned, &planned_names)?;
     if planned.is_empty() {
         return Ok(0); // all of them are known by other names
     }
@@ -393,7 +555,7 @@ fn tap(
         .ok_or("there is no room for generated code near it")?;
     let mut jumps = Vec::new();
     for (call, entry, plan) in &planned {
-        let check = match wanted.family.is_flat(*call) {
+        let check = match wanted.functions.is_flat(*call) {
             true => check_of(*call).unwrap_or(Check::NONE),
             false => Check::NONE,
         };
@@ -433,9 +595,12 @@ fn tap(
     }
     let seal = |why| format!("generated code cannot be made executable: {why}");
     generated.seal().map_err(seal)?;
+    if !(wanted.is_at_rest)(&wanted.code) {
+        return Err("threads that it has started do not come to rest".into());
+    }
     let replace = |at: u64, bytes: &[u8]| {
-        // SAFETY: at boot there is one thread, which runs no function of the module. The module is
-        // not this library, and sealing has made changed pages executable.
+        // SAFETY: no other thread runs functions of the module, by the check above, and this one
+        // runs none. The module is not this library, and sealing has made changed pages executable.
         unsafe { code::replace(at, bytes).or_else(|_| code::replace_by_protection(at, bytes)) }
     };
     for (number, (at, jump)) in jumps.iter().enumerate() {

@@ -11,11 +11,16 @@
 //! return address. So libc's function is reached by a jump, not by a call, and its caller is still
 //! the program. A namespace that dlmopen makes has its own libc and no hook of ours, and the flag
 //! changes nothing there. A walk that meets code of the new library looks its module up.
+//!
+//! A plain path depends on no caller. If somebody watches for new libraries ([`watch`]), libc's
+//! function is called for such a path.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
 
 use crate::arch::entry_stubs::jump_with_flags;
 use crate::os::next_symbol::NextSymbol;
+use crate::os::{errno, sys};
 use crate::unwind::{module_lookup, modules};
 
 static REAL_CLOSE: NextSymbol = NextSymbol::new(c"dlclose");
@@ -28,6 +33,21 @@ static REAL_OPEN_IN: NextSymbol = NextSymbol::new(c"dlmopen");
 const DEEPBIND: c_int = libc::RTLD_DEEPBIND;
 #[cfg(target_env = "musl")]
 const DEEPBIND: c_int = 0;
+
+/// Whoever wants to know of libraries that appear and go.
+pub(crate) struct Watcher {
+    /// Called after a library was opened, with the number of threads before, if it is known.
+    pub(crate) opened: fn(Option<usize>),
+    /// Called after a library was closed.
+    pub(crate) closed: fn(),
+}
+
+static WATCHER: OnceLock<Watcher> = OnceLock::new();
+
+/// At boot: sets the watcher.
+pub(crate) fn watch(watcher: Watcher) {
+    let _ = WATCHER.set(watcher);
+}
 
 /// Closes a library, as dlclose(3).
 ///
@@ -43,6 +63,9 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
     let answer = unsafe { real(handle) };
     modules::note_dlclose();
+    if let Some(watcher) = WATCHER.get() {
+        (watcher.closed)();
+    }
     answer
 }
 
@@ -56,15 +79,52 @@ jump_with_flags! {
     two: real_dlopen, !DEEPBIND
 }
 
-/// Returns libc's dlopen, or a function that fails, if there is none.
-extern "C" fn real_dlopen() -> *mut c_void {
+/// Returns the function that opens that library: libc's dlopen, one that watches, or one that
+/// fails, if there is none.
+///
+/// # Safety
+/// `path` is null or a C string.
+unsafe extern "C" fn real_dlopen(path: *const c_char) -> *mut c_void {
     extern "C" fn none(_: *const c_char, _: c_int) -> *mut c_void {
         std::ptr::null_mut()
     }
     module_lookup::note_dlopen();
+    // SAFETY: the caller's promise.
+    if WATCHER.get().is_some() && !path.is_null() && is_plain_path(unsafe { CStr::from_ptr(path) })
+    {
+        return open_and_tell as *mut c_void;
+    }
     REAL_OPEN
         .address()
         .unwrap_or(none as extern "C" fn(*const c_char, c_int) -> *mut c_void as *mut c_void)
+}
+
+/// Returns true if the loader needs nothing of its caller to find the file.
+fn is_plain_path(path: &CStr) -> bool {
+    let path = path.to_bytes();
+    path.contains(&b'/') && !path.contains(&b'$')
+}
+
+/// Opens a library, and tells the watcher.
+///
+/// # Safety
+/// As dlopen(3), with a path.
+unsafe extern "C-unwind" fn open_and_tell(path: *const c_char, flags: c_int) -> *mut c_void {
+    let Some(real) = REAL_OPEN.address() else {
+        return std::ptr::null_mut();
+    };
+    let threads = sys::threads();
+    // SAFETY: the address of libc's dlopen, or of a definition with its type.
+    let real: unsafe extern "C-unwind" fn(*const c_char, c_int) -> *mut c_void =
+        unsafe { std::mem::transmute(real) };
+    // SAFETY: the caller's promise.
+    let handle = unsafe { real(path, flags) };
+    if let Some(watcher) = WATCHER.get().filter(|_| !handle.is_null()) {
+        let errno = errno::get();
+        (watcher.opened)(threads);
+        errno::set(errno);
+    }
+    handle
 }
 
 #[cfg(target_env = "gnu")]

@@ -1,13 +1,14 @@
 //! ELF symbols: the functions that the symbol table of a file names.
 //!
-//! The file is mapped and not trusted: each offset is checked against its length. Nothing is
-//! allocated.
+//! The file is mapped and not trusted: each offset is checked against its length.
 
+use std::ffi::CString;
 use std::mem::size_of;
-
 use std::ops::Range;
 
 use libc::{Elf64_Ehdr, Elf64_Phdr, Elf64_Shdr, Elf64_Sym};
+
+use crate::os::sys::{File, MappedFile};
 
 const SHT_SYMTAB: u32 = 2;
 const SHT_DYNSYM: u32 = 11;
@@ -42,6 +43,41 @@ pub(crate) fn code_range(file: &[u8]) -> Option<Range<u64>> {
     let code = segments.filter(|it| it.p_type == libc::PT_LOAD && it.p_flags & libc::PF_X != 0);
     code.filter_map(|it| Some(it.p_vaddr..it.p_vaddr.checked_add(it.p_memsz)?))
         .reduce(|all, each| all.start.min(each.start)..all.end.max(each.end))
+}
+
+/// Maps the file with the debug information of a file, where distributions install it: by the
+/// build-id. `None`: there is none.
+pub(crate) fn debug_file(file: &[u8]) -> Option<MappedFile> {
+    let id = build_id(file)?;
+    let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (folder, name) = hex.split_at_checked(2)?;
+    let path = format!("/usr/lib/debug/.build-id/{folder}/{name}.debug");
+    let path = CString::new(path).ok()?;
+    MappedFile::of(&File::open(&path, libc::O_RDONLY, 0).ok()?)
+}
+
+/// Returns the build-id of a file: the content of its note of type `NT_GNU_BUILD_ID`.
+fn build_id(file: &[u8]) -> Option<&[u8]> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    let header: Elf64_Ehdr = read(file, 0)?;
+    let segments = (0..u64::from(header.e_phnum)).filter_map(|index| -> Option<Elf64_Phdr> {
+        let at = index.checked_mul(header.e_phentsize.into())?;
+        read(file, header.e_phoff.checked_add(at)?)
+    });
+    for segment in segments.filter(|it| it.p_type == libc::PT_NOTE) {
+        let mut notes = bytes(file, segment.p_offset, segment.p_filesz)?;
+        // Lengths of name and content, the type, the name, and the content, each padded to a word.
+        while let Some((head, rest)) = notes.split_first_chunk::<12>() {
+            let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|index| head[at + index]));
+            let padded = |len: u32| (len as usize).next_multiple_of(4);
+            let content = rest.get(padded(word(0))..)?;
+            if word(8) == NT_GNU_BUILD_ID && rest.starts_with(b"GNU\0") {
+                return content.get(..word(4) as usize);
+            }
+            notes = content.get(padded(word(4))..)?;
+        }
+    }
+    None
 }
 
 impl<'a> ElfSymbols<'a> {
@@ -132,6 +168,13 @@ mod tests {
         assert!(main.size > 0);
     }
 
+    #[test]
+    fn a_program_has_a_build_id() {
+        let file = own();
+        assert_eq!(build_id(&file).map(<[u8]>::len), Some(20));
+        assert_eq!(build_id(&file[..64]), None);
+    }
+
     /// Whatever the headers say, only bytes of the file are read.
     #[test]
     fn damaged_headers_are_refused_or_read_as_they_are() {
@@ -149,6 +192,7 @@ mod tests {
                 {
                     assert!(symbols.functions().count() <= file.len());
                 }
+                assert!(build_id(&file).is_none_or(|id| id.len() < file.len()));
             }
             file[at] = before;
         }

@@ -3,8 +3,8 @@
 //! Danger: this file reads the loader's list and ELF symbol tables directly. `dlsym` finds the
 //! definition that the program would call, which may be the program's own; here the question is
 //! what one module defines. It is asked at boot and before, when no other thread can change the
-//! list, and about libc, which is never unloaded. Nothing is allocated, and the only loader
-//! function called is `dladdr`.
+//! list, about libc, which is never unloaded, and under the loader's lock ([`while_unchanged`]).
+//! Nothing is allocated.
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
@@ -68,6 +68,20 @@ pub(crate) fn modules() -> impl Iterator<Item = &'static Module> {
         next = module.next;
         Some(module)
     })
+}
+
+/// Calls `look` while the list does not change: under the loader's lock in glibc, while musl never
+/// removes a module. `look` calls no function of the loader.
+pub(crate) fn while_unchanged(look: &mut dyn FnMut()) {
+    /// Calls the closure for the first module, and ends the iteration.
+    unsafe extern "C" fn visit(_: *mut libc::dl_phdr_info, _: usize, look: *mut c_void) -> i32 {
+        // SAFETY: the pointer below, to a closure that lives until the iteration ends.
+        unsafe { (*look.cast::<&mut dyn FnMut()>())() };
+        1
+    }
+    let mut look = look;
+    // SAFETY: `visit` has the type of a callback, and gets the pointer that it casts back.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut look).cast()) };
 }
 
 /// Returns the address of the list's first node, which is the program's.
@@ -140,6 +154,11 @@ pub(crate) fn caller_of(name: &CStr) -> Option<&'static CStr> {
 }
 
 impl Module {
+    /// Returns the address of the module's dynamic section, which no other loaded module has.
+    pub(crate) fn identity(&self) -> usize {
+        self.dynamic.addr()
+    }
+
     /// Returns the module's path in the loader's spelling. The program's path is empty.
     pub(crate) fn path(&self) -> &CStr {
         // SAFETY: the loader's C string.

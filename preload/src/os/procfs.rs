@@ -12,6 +12,7 @@
 
 use std::ffi::CStr;
 use std::io::Write;
+use std::ops::Range;
 
 use heapprof_format::thread_name_in;
 
@@ -85,6 +86,25 @@ pub(crate) fn progress(tid: u32, name: &[u8]) -> Option<(u64, bool)> {
     let of_scheduler = small(tid, "schedstat", &mut place)?;
     let ran = of_scheduler.split(|&byte| byte == b' ').next()?;
     Some((std::str::from_utf8(ran).ok()?.parse().ok()?, is_runnable))
+}
+
+/// Returns true if every thread of this process, but for the calling one, waits in the kernel, and
+/// continues outside of `code`. False if a thread runs, or if the kernel does not tell.
+pub(crate) fn other_threads_wait_outside(code: &Range<u64>) -> bool {
+    let mut all_wait = true;
+    let listed = sys::list_threads(&mut |tid| all_wait &= waits_outside(tid, code).is_some());
+    listed.is_some() && all_wait
+}
+
+/// Returns `None` unless the thread waits in the kernel and continues outside of `code`. The
+/// calling thread waits in the system call that reads this file.
+fn waits_outside(tid: &[u8], code: &Range<u64>) -> Option<()> {
+    let tid = std::str::from_utf8(tid).ok()?;
+    let told = files::read(format!("/proc/self/task/{tid}/syscall").as_bytes()).ok()?;
+    // `running`, or numbers, of which the last is the program counter.
+    let last = std::str::from_utf8(&told).ok()?.split_whitespace().last()?;
+    let pc = u64::from_str_radix(last.strip_prefix("0x")?, 16).ok()?;
+    (!code.contains(&pc)).then_some(())
 }
 
 /// Returns the first bytes of a file about that thread.

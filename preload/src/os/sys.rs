@@ -36,7 +36,8 @@ pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };
 pub(crate) use process::{
-    Scheduling, execve, exit_group, getpid, gettid, has_thread, name_thread, thread_name, threads,
+    Scheduling, execve, exit_group, getpid, gettid, has_thread, list_threads, name_thread,
+    thread_name, threads,
 };
 pub(crate) use random::random_u64;
 pub(crate) use signals::{

@@ -50,6 +50,9 @@ const PROGRAM: &str = "program";
 /// Value of [`ALLOCATOR`]: this library's, which is the default.
 const JEMALLOC: &str = "jemalloc";
 
+/// The allocators inside of the program that are tapped: all known ones, none, or named ones.
+const TAP: &str = "HEAPPROF_TAP";
+
 /// The values of all settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -89,6 +92,8 @@ pub(crate) struct Settings {
     pub(crate) start_paused: bool,
     /// True if allocators inside of the program are tapped.
     pub(crate) taps: bool,
+    /// The functions of an allocator that the user names, as `HEAPPROF_TAP` has them.
+    pub(crate) named_taps: Option<String>,
     /// The allocators that were tapped at boot, in words.
     pub(crate) tapped: Vec<String>,
     /// When the writer listens to `heapprof ctl`: from the start, never, or (`None`) from the first
@@ -102,6 +107,8 @@ impl Settings {
         let prefix = environment.get("HEAPPROFILE");
         let prefix = prefix.filter(|prefix| !prefix.is_empty());
         let unmarked = prefix.and_then(without_mark);
+        // A path of a module, and the functions.
+        let named_taps = environment.text(TAP).filter(|text| text.contains(':'));
         let (prefix, is_marked) = (unmarked.as_deref().or(prefix), unmarked.is_some());
         let settings = Settings {
             interval: environment.bytes("HEAPPROF_SAMPLE_INTERVAL", DEFAULT_INTERVAL, MAX_INTERVAL),
@@ -152,7 +159,8 @@ impl Settings {
             ),
             record_over: environment.bytes("HEAPPROF_RECORD_OVER", 0, MAX_INTERVAL),
             start_paused: environment.word("HEAPPROF_START", &["running", "paused"]) == 1,
-            taps: environment.choice("HEAPPROF_TAP", "on") != Some(false),
+            taps: named_taps.is_some() || environment.choice(TAP, "on") != Some(false),
+            named_taps,
             tapped: Vec::new(),
             control: environment.choice("HEAPPROF_CONTROL", "listening from the first sample"),
         };
@@ -195,7 +203,10 @@ impl Settings {
             all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));
         }
         if !self.taps {
-            all.push(("HEAPPROF_TAP", "0".to_owned()));
+            all.push((TAP, "0".to_owned()));
+        }
+        if let Some(named) = &self.named_taps {
+            all.push((TAP, named.clone()));
         }
         all.extend(self.tapped.iter().map(|what| (TAPPED, what.clone())));
         if let Some(prefix) = &self.prefix {

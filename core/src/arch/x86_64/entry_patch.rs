@@ -58,9 +58,6 @@ const LONGEST: usize = 15;
 /// Most bytes that a patch replaces: the last moved instruction begins within the jump.
 const MOST_REPLACED: usize = JUMP - 1 + LONGEST;
 
-/// Functions are aligned to this many bytes at most, so padding between them ends there.
-const ALIGNMENT: u64 = 16;
-
 /// The plan to patch one function's entry. See the module's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryPatch {
@@ -84,6 +81,9 @@ impl EntryPatch {
     ///
     /// At most three moved instructions are short branches, of two bytes each, which grow.
     pub const MOST_MOVED: usize = MOST_REPLACED + 3 * BRANCH_GROWTH + LONGEST_END;
+
+    /// Functions are aligned to this many bytes at most, so padding between them ends there.
+    pub const ALIGNMENT: u64 = 16;
 
     /// Plans the patch of a function.
     ///
@@ -323,7 +323,7 @@ fn offset_in(address: u64, start: u64, end: u64) -> Option<usize> {
 /// padding if instructions that compilers fill gaps with reach up to the end of the code, or to the
 /// next place where functions are aligned.
 fn padding(code: &[u8], address: u64, needed: usize) -> usize {
-    let gap = (address.wrapping_neg() % ALIGNMENT) as usize;
+    let gap = (address.wrapping_neg() % EntryPatch::ALIGNMENT) as usize;
     let gap = &code[..code.len().min(gap)];
     let fillers = || Sweep::new(gap, address).take_while(Placed::is_filler);
     if fillers().map(|filler| filler.len).sum::<usize>() < gap.len() {

@@ -1,7 +1,7 @@
 //! The fast path of the next allocator: the sampler's check, and a jump to that allocator.
 //!
-//! Both functions are leaf functions. They leave the stack alone and end in a jump, so the target
-//! of the jump returns to the program.
+//! The functions leave the stack as it is and end in a jump, so the target of the jump returns to
+//! the program. `operator new` calls the allocator, because it must look at the result.
 //!
 //! Not here: how calls come here.
 
@@ -26,7 +26,7 @@ macro_rules! forwarding_malloc {
                 "jle {edge}",
                 "sub qword ptr fs:[rax + {left}], rdi",
                 "js {sampled}",
-                "jmp qword ptr [rip + {slow_path} + {malloc}]",
+                "jmp qword ptr [rip + {targets} + {malloc}]",
                 ".cfi_endproc",
                 ".p2align 6",
                 $($operands)*
@@ -50,7 +50,7 @@ macro_rules! forwarding_free {
                 "shr rax, {shift}",
                 "cmp byte ptr [rcx + rax + {counters}], 0",
                 "jne {sampled}",
-                "jmp qword ptr [rip + {slow_path} + {free}]",
+                "jmp qword ptr [rip + {targets} + {free}]",
                 ".cfi_endproc",
                 ".p2align 6",
                 $($operands)*
@@ -59,4 +59,46 @@ macro_rules! forwarding_free {
     };
 }
 
-pub(crate) use {forwarding_free, forwarding_malloc};
+/// Defines `operator new` of a size, which no further argument decides. The sampler's check is that
+/// of malloc. If the countdown expires, it jumps to `sampled`; for a size that malloc would pass to
+/// `edge`, and without memory, to `called_from`. Both take the size, an unused word, the stack and
+/// frame pointers of the program's call, and the number `index`.
+macro_rules! forwarding_new {
+    ($(#[$attribute:meta])* fn $name:ident; $($operands:tt)*) => {
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $name(size: usize) -> *mut std::ffi::c_void {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "mov rax, qword ptr [rip + heapprof_thread@GOTTPOFF]",
+                "test rdi, rdi",
+                "jle 2f",
+                "sub qword ptr fs:[rax + {left}], rdi",
+                "js 3f",
+                "push rdi",
+                ".cfi_adjust_cfa_offset 8",
+                "call qword ptr [rip + {targets} + {malloc}]",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -8",
+                "test rax, rax",
+                "jz 2f",
+                "ret",
+                "2:",
+                "mov rdx, rsp",
+                "mov rcx, rbp",
+                "mov r8d, {index}",
+                "jmp {called_from}",
+                "3:",
+                "mov rdx, rsp",
+                "mov rcx, rbp",
+                "mov r8d, {index}",
+                "jmp {sampled}",
+                ".cfi_endproc",
+                ".p2align 6",
+                $($operands)*
+            )
+        }
+    };
+}
+
+pub(crate) use {forwarding_free, forwarding_malloc, forwarding_new};

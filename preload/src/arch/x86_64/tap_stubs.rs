@@ -10,19 +10,83 @@
 //! ```
 //!
 //! The entry stub stores the arguments, which are at most six integers, and calls the handler. The
-//! handler calls the moved instructions as a function. At a function's entry `rax`, `r10` and `r11`
-//! belong to no one, and neither do the flags.
+//! handler calls the moved instructions as a function ([`call_moved`]).
+//!
+//! A compiler that sees a function and its caller may adapt the caller to the function: it keeps
+//! values in registers that the function does not change, and leaves the stack unaligned for a
+//! function that does not care (GCC's `-fipa-ra` and `-fipa-stack-alignment`). So the code here
+//! aligns the stack itself, and the program finds each register as the function leaves it: all
+//! integers, and the vectors' first 128 bits. Only the flags change.
+
+use std::cell::Cell;
+
+/// The registers at the entry of a tapped function.
+#[repr(C)]
+pub(crate) struct Registers {
+    /// The integer arguments, in their order. A function with fewer has whatever the registers
+    /// hold.
+    pub(crate) arguments: [usize; 6],
+    r10: usize,
+    rax: usize,
+    /// The second half of the result, once the function has been called.
+    rdx: Cell<usize>,
+}
+
+const R10: usize = std::mem::offset_of!(Registers, r10);
+const RAX: usize = std::mem::offset_of!(Registers, rax);
+const RDX: usize = std::mem::offset_of!(Registers, rdx);
+/// Bytes of the registers, so that vectors lie aligned behind them.
+pub(crate) const INTEGERS: usize = size_of::<Registers>().next_multiple_of(16);
+pub(crate) const R10_AT: usize = R10;
+pub(crate) const RAX_AT: usize = RAX;
+pub(crate) const RDX_AT: usize = RDX;
+
+/// Calls a function with these registers, and returns what it leaves in `rax`.
+///
+/// # Safety
+/// The function may be called with these arguments.
+#[unsafe(naked)]
+pub(crate) unsafe extern "C-unwind" fn call_moved(registers: &Registers, function: u64) -> usize {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rbp",
+        ".cfi_def_cfa_offset 16",
+        ".cfi_offset rbp, -16",
+        "mov rbp, rsp",
+        ".cfi_def_cfa_register rbp",
+        "push rdi",
+        "push rsi", // two words: the stack stays aligned
+        "mov r9, qword ptr [rdi + 40]",
+        "mov r8, qword ptr [rdi + 32]",
+        "mov rcx, qword ptr [rdi + 24]",
+        "mov rdx, qword ptr [rdi + 16]",
+        "mov rsi, qword ptr [rdi + 8]",
+        "mov r10, qword ptr [rdi + {r10}]",
+        "mov rax, qword ptr [rdi + {rax}]",
+        "mov rdi, qword ptr [rdi]",
+        "call qword ptr [rbp - 16]",
+        "mov rdi, qword ptr [rbp - 8]",
+        "mov qword ptr [rdi + {rdx}], rdx",
+        "leave",
+        ".cfi_def_cfa rsp, 8",
+        "ret",
+        ".cfi_endproc",
+        r10 = const R10,
+        rax = const RAX,
+        rdx = const RDX,
+    )
+}
 
 /// Bytes of a [`tail`].
-pub(crate) const TAIL: usize = 24;
+pub(crate) const TAIL: usize = 26;
 
-/// Returns code that loads `tap` into `r11` and jumps to `stub`.
+/// Returns code that pushes `r11`, loads `tap` into it, and jumps to `stub`.
 pub(crate) fn tail(tap: u64, stub: u64) -> [u8; TAIL] {
     let mut code = [0; TAIL];
-    code[..2].copy_from_slice(&[0x49, 0xbb]); // mov r11, imm64
-    code[2..10].copy_from_slice(&tap.to_le_bytes());
-    code[10..16].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]); // jmp qword ptr [rip]
-    code[16..].copy_from_slice(&stub.to_le_bytes());
+    code[..4].copy_from_slice(&[0x41, 0x53, 0x49, 0xbb]); // push r11; mov r11, imm64
+    code[4..12].copy_from_slice(&tap.to_le_bytes());
+    code[12..18].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]); // jmp qword ptr [rip]
+    code[18..].copy_from_slice(&stub.to_le_bytes());
     code
 }
 
@@ -89,6 +153,7 @@ impl Check {
         counters: i32,
     ) -> Option<Check> {
         let mut check = Check::NONE;
+        check.put(&[0x50, 0x41, 0x52]); // push rax; push r10
         check.put(&[0x49, 0xba]); // mov r10, imm64
         check.put(&filter.to_le_bytes());
         check.put(&[0x49, 0x8b, 0x82]); // mov rax, qword ptr [r10 + multiplier]
@@ -98,6 +163,7 @@ impl Check {
         check.put(&[0x41, 0x80, 0xbc, 0x02]); // cmp byte ptr [r10 + rax + counters], 0
         check.put(&counters.to_le_bytes());
         check.put(&[0]);
+        check.put(&[0x41, 0x5a, 0x58]); // pop r10; pop rax
         check.jump(0x85, Exit::Undecided); // jne
         Some(check)
     }
@@ -151,8 +217,8 @@ fn register(argument: u8) -> Option<u8> {
     [7, 6, 2, 1].get(usize::from(argument)).copied() // rdi, rsi, rdx, rcx
 }
 
-/// Defines an entry stub, which calls `$handler` with the arguments as an array, the tap, the stack
-/// pointer at the entry, and `rbp`.
+/// Defines an entry stub, which calls `$handler` with the registers, the tap, the stack pointer at
+/// the entry, and `rbp`.
 macro_rules! tap_entry_stub {
     ($(#[$attribute:meta])* fn $name:ident => $handler:ident) => {
         $(#[$attribute])*
@@ -160,26 +226,69 @@ macro_rules! tap_entry_stub {
         unsafe extern "C-unwind" fn $name() {
             std::arch::naked_asm!(
                 ".cfi_startproc",
-                "push r9",
-                "push r8",
-                "push rcx",
-                "push rdx",
-                "push rsi",
-                "push rdi",
+                ".cfi_def_cfa_offset 16", // the tail has pushed r11
+                "push rbp",
+                ".cfi_def_cfa_offset 24",
+                ".cfi_offset rbp, -24",
+                "mov rbp, rsp",
+                ".cfi_def_cfa_register rbp",
+                "and rsp, -16",
+                "sub rsp, {integers} + 256",
+                "mov qword ptr [rsp], rdi",
+                "mov qword ptr [rsp + 8], rsi",
+                "mov qword ptr [rsp + 16], rdx",
+                "mov qword ptr [rsp + 24], rcx",
+                "mov qword ptr [rsp + 32], r8",
+                "mov qword ptr [rsp + 40], r9",
+                "mov qword ptr [rsp + {r10}], r10",
+                "mov qword ptr [rsp + {rax}], rax",
+                "mov qword ptr [rsp + {rdx}], rdx",
+                $crate::arch::tap_stubs::each_vector!("movaps xmmword ptr [rsp + {integers} + ", "], xmm", ""),
                 "mov rdi, rsp",
                 "mov rsi, r11",
-                "lea rdx, [rsp + 48]",
-                "mov rcx, rbp",
-                "sub rsp, 8", // seven words align the stack for the call
-                ".cfi_adjust_cfa_offset 56",
+                "lea rdx, [rbp + 16]",
+                "mov rcx, qword ptr [rbp]",
                 "call {handler}",
-                "add rsp, 56",
-                ".cfi_adjust_cfa_offset -56",
+                $crate::arch::tap_stubs::each_vector!("movaps xmm", ", xmmword ptr [rsp + {integers} + ", "]"; swapped),
+                "mov rdi, qword ptr [rsp]",
+                "mov rsi, qword ptr [rsp + 8]",
+                "mov rdx, qword ptr [rsp + {rdx}]",
+                "mov rcx, qword ptr [rsp + 24]",
+                "mov r8, qword ptr [rsp + 32]",
+                "mov r9, qword ptr [rsp + 40]",
+                "mov r10, qword ptr [rsp + {r10}]",
+                "mov rsp, rbp",
+                "pop rbp",
+                ".cfi_def_cfa rsp, 16",
+                ".cfi_restore rbp",
+                "pop r11",
+                ".cfi_def_cfa_offset 8",
                 "ret",
                 ".cfi_endproc",
+                integers = const $crate::arch::tap_stubs::INTEGERS,
+                r10 = const $crate::arch::tap_stubs::R10_AT,
+                rax = const $crate::arch::tap_stubs::RAX_AT,
+                rdx = const $crate::arch::tap_stubs::RDX_AT,
                 handler = sym $handler,
             )
         }
     };
 }
-pub(crate) use tap_entry_stub;
+
+/// Sixteen lines of assembly, one for each vector register: its number and its place.
+macro_rules! each_vector {
+    ($a:literal, $b:literal, $c:literal) => {
+        $crate::arch::tap_stubs::each_vector!(place $a, $b, $c;
+            0 0, 16 1, 32 2, 48 3, 64 4, 80 5, 96 6, 112 7,
+            128 8, 144 9, 160 10, 176 11, 192 12, 208 13, 224 14, 240 15)
+    };
+    ($a:literal, $b:literal, $c:literal; swapped) => {
+        $crate::arch::tap_stubs::each_vector!(place $a, $b, $c;
+            0 0, 1 16, 2 32, 3 48, 4 64, 5 80, 6 96, 7 112,
+            8 128, 9 144, 10 160, 11 176, 12 192, 13 208, 14 224, 15 240)
+    };
+    (place $a:literal, $b:literal, $c:literal; $($first:literal $second:literal),*) => {
+        concat!($($a, $first, $b, $second, $c, "\n"),*)
+    };
+}
+pub(crate) use {each_vector, tap_entry_stub};

@@ -17,9 +17,16 @@ pub(super) enum Call {
     ResizeInPlace { ptr: u8, size: u8 },
     /// Frees the block.
     Free { ptr: u8 },
+    /// Frees blocks that only the allocator knows.
+    FreeUnseen,
+    /// The same, if the C string at `name` is that of jemalloc's control for it.
+    Control { name: u8 },
 }
 
-use Call::{Allocate, AllocateArray, AllocateInto, Free, Resize, ResizeArray, ResizeInPlace};
+use Call::{
+    Allocate, AllocateArray, AllocateInto, Control, Free, FreeUnseen, Resize, ResizeArray,
+    ResizeInPlace,
+};
 
 /// A function: its name behind the allocator's prefix, and what a call does.
 type Function = (&'static [u8], Call);
@@ -79,6 +86,7 @@ const JEMALLOC: &[Function] = &[
     (b"xallocx", ResizeInPlace { ptr: 0, size: 1 }),
     (b"dallocx", Free { ptr: 0 }),
     (b"sdallocx", Free { ptr: 0 }),
+    (b"mallctl", Control { name: 0 }),
 ];
 
 /// mimalloc's own functions (`mimalloc.h`), behind `mi_`.
@@ -168,6 +176,7 @@ const MIMALLOC: &[Function] = &[
     (b"heap_realloc_aligned", Resize { ptr: 1, size: 2 }),
     (b"heap_rezalloc_aligned", Resize { ptr: 1, size: 2 }),
     (b"heap_alloc_new", Allocate { size: 1 }),
+    (b"heap_destroy", FreeUnseen),
     (b"free_size", Free { ptr: 0 }),
     (b"free_aligned", Free { ptr: 0 }),
     (b"free_size_aligned", Free { ptr: 0 }),

@@ -56,9 +56,16 @@ pub(crate) fn has_thread(tid: u32) -> bool {
 /// ids are not used, because they may differ from the ids known here: `/proc` may belong to an
 /// outer PID namespace.
 pub(crate) fn threads() -> Option<usize> {
+    let mut count = 0;
+    list_threads(&mut |_| count += 1)?;
+    Some(count)
+}
+
+/// Passes the name of each entry of `/proc/self/task` to `visit`: the ids of the threads of this
+/// process, as that `/proc` numbers them. `None`: they cannot be listed.
+pub(crate) fn list_threads(visit: &mut dyn FnMut(&[u8])) -> Option<()> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY;
     let folder = File::open(c"/proc/self/task", flags, 0).ok()?;
-    let mut count = 0;
     let mut buffer = [0u8; 2048];
     loop {
         // SAFETY: writes at most the buffer's length.
@@ -77,7 +84,7 @@ pub(crate) fn threads() -> Option<usize> {
         }
         .ok()? as usize;
         if len == 0 {
-            return Some(count);
+            return Some(());
         }
         // struct linux_dirent64: inode 8, offset 8, record length 2, type 1, name
         let mut rest = &buffer[..len];
@@ -85,7 +92,9 @@ pub(crate) fn threads() -> Option<usize> {
             let record = usize::from(u16::from_le_bytes([a, b]));
             let name = rest.get(19..record)?;
             let name = name.split(|&byte| byte == 0).next()?;
-            count += usize::from(name.iter().all(u8::is_ascii_digit)); // skips . and ..
+            if name.iter().all(u8::is_ascii_digit) {
+                visit(name); // neither `.` nor `..`
+            }
             rest = rest.get(record..)?;
         }
     }

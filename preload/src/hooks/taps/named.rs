@@ -1,0 +1,114 @@
+//! Named functions: an allocator of which the user tells the functions, in `HEAPPROF_TAP`.
+
+use crate::hooks::taps::functions::Call::{
+    self, Allocate, AllocateArray, AllocateInto, Free, Resize,
+};
+
+/// The functions of an allocator in one module.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Named {
+    /// The module's file name, or the end of its path.
+    module: String,
+    functions: Vec<(String, Call)>,
+}
+
+/// What a function does, by the name of C's function that does the same.
+const KINDS: [(&str, Call); 6] = [
+    ("malloc", Allocate { size: 0 }),
+    ("calloc", AllocateArray { count: 0, size: 1 }),
+    ("realloc", Resize { ptr: 0, size: 1 }),
+    ("free", Free { ptr: 0 }),
+    ("memalign", Allocate { size: 1 }),
+    ("posix_memalign", AllocateInto { place: 0, size: 2 }),
+];
+
+/// Reads `MODULE:KIND=FUNCTION,…`, and more of these behind semicolons.
+///
+/// # Errors
+/// The part that is wrong, and the reason, in words.
+pub(super) fn parse(value: &str) -> Result<Vec<Named>, String> {
+    let modules = value.split(';').filter(|each| !each.is_empty());
+    modules.map(parse_one).collect()
+}
+
+fn parse_one(text: &str) -> Result<Named, String> {
+    let (module, functions) = text
+        .rsplit_once(':')
+        .filter(|(module, _)| !module.is_empty())
+        .ok_or_else(|| format!("{text:?} is not MODULE:malloc=FUNCTION,free=FUNCTION"))?;
+    let functions: Vec<_> = functions
+        .split(',')
+        .map(|each| {
+            let (kind, name) = each
+                .split_once('=')
+                .filter(|(_, name)| !name.is_empty())
+                .ok_or_else(|| format!("{each:?} is not malloc=FUNCTION"))?;
+            let known = KINDS.iter().find(|(known, _)| *known == kind);
+            let kinds = KINDS.map(|(known, _)| known).join(", ");
+            let (_, call) = known.ok_or_else(|| format!("{kind:?} is none of {kinds}"))?;
+            Ok((name.to_owned(), *call))
+        })
+        .collect::<Result<_, String>>()?;
+    if !functions
+        .iter()
+        .any(|(_, call)| matches!(call, Free { .. }))
+    {
+        return Err(format!("{text:?} names no function that frees"));
+    }
+    Ok(Named {
+        module: module.to_owned(),
+        functions,
+    })
+}
+
+impl Named {
+    /// Returns true if the path is the module's.
+    pub(super) fn is_in(&self, path: &[u8]) -> bool {
+        let rest = path.strip_suffix(self.module.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(b"/"))
+    }
+
+    /// Returns what a call of the function does. `None`: it is not named.
+    pub(super) fn call(&self, name: &[u8]) -> Option<Call> {
+        let mut functions = self.functions.iter();
+        functions.find_map(|(known, call)| (known.as_bytes() == name).then_some(*call))
+    }
+
+    /// Returns the names of the functions.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.functions.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_and_functions_are_read() {
+        let named = parse("libpool.so:malloc=pool_get,free=pool_put;/srv/a:free=b").unwrap();
+        assert_eq!(named.len(), 2);
+        assert_eq!(named[0].call(b"pool_get"), Some(Allocate { size: 0 }));
+        assert_eq!(named[0].call(b"pool_put"), Some(Free { ptr: 0 }));
+        assert_eq!(named[0].call(b"malloc"), None);
+        assert!(named[0].is_in(b"/usr/lib/libpool.so"));
+        assert!(named[0].is_in(b"libpool.so"));
+        assert!(!named[0].is_in(b"/usr/lib/mylibpool.so"));
+        assert!(named[1].is_in(b"/srv/a"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        for (value, why) in [
+            ("libpool.so", "is not MODULE"),
+            (":free=b", "is not MODULE"),
+            ("a:free", "is not malloc=FUNCTION"),
+            ("a:free=", "is not malloc=FUNCTION"),
+            ("a:get=b,free=c", "\"get\" is none of malloc, calloc"),
+            ("a:malloc=b", "names no function that frees"),
+        ] {
+            let said = parse(value).unwrap_err();
+            assert!(said.contains(why), "{value}: {said}");
+        }
+    }
+}

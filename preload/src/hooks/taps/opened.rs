@@ -1,0 +1,116 @@
+//! Taps in libraries that the program opens while it runs.
+//!
+//! A library is tapped in the call of `dlopen` that has opened it, before the program gets the
+//! handle. Its allocator may have served calls before: from its constructors, whose blocks are
+//! unknown and whose frees are no errors.
+//!
+//! Danger: code is changed while other threads exist. None of them runs it:
+//!
+//! - A thread that existed before the library does not call into it. It would find the library's
+//!   functions by a handle, which nobody has yet, or by the name of an allocator's function that
+//!   it was linked with and that nobody has defined before.
+//! - A thread that the library has started may call into it. If the process has more threads than
+//!   before the call, the library is tapped only while all of them wait in the kernel, outside of
+//!   its code. This library waits for that for some milliseconds, and otherwise leaves the allocator
+//!   alone.
+//!
+//! Not here: a library that is opened by its name alone. The loader looks for such a name where its
+//! caller tells it to, so the call is made by the program itself (`host/dlopen`), and the library
+//! is tapped in the next call with a path.
+
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::hooks::taps::{Outcome, install_in};
+use crate::os::backoff::{self, Backoff};
+use crate::os::diagnostics;
+use crate::os::link_map;
+use crate::os::procfs;
+use crate::os::sys;
+use crate::state::phase;
+use crate::state::thread::{self, Inside};
+
+/// The modules that have been looked at, by their identities. Whoever finds it locked leaves it
+/// alone: the next call of `dlopen` looks again.
+static SEEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// At boot: marks all modules as seen.
+pub(crate) fn prepare() {
+    if let Ok(mut seen) = SEEN.try_lock() {
+        seen.extend(link_map::modules().map(link_map::Module::identity));
+    }
+}
+
+/// After a call of `dlopen` that has succeeded: taps the allocators of new modules. `threads` is
+/// the number of threads before the call; `None`: unknown.
+pub(crate) fn look(threads: Option<usize>) {
+    if !phase::is_recording() {
+        return;
+    }
+    let Some(entered) = thread::current().enter() else {
+        return;
+    };
+    entered.thread.inside.set(Inside::Ours);
+    let mut outcomes = Vec::new();
+    link_map::while_unchanged(&mut || tap_new_modules(threads, &mut outcomes));
+    outcomes.iter().for_each(report);
+}
+
+/// After a call of `dlclose`: another module may appear where one has been.
+pub(crate) fn forget_closed() {
+    let Some(entered) = thread::current().enter() else {
+        return;
+    };
+    entered.thread.inside.set(Inside::Ours);
+    link_map::while_unchanged(&mut || {
+        if let Ok(mut seen) = SEEN.try_lock() {
+            seen.retain(|&identity| link_map::modules().any(|it| it.identity() == identity));
+        }
+    });
+}
+
+fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<Outcome>) {
+    let Ok(mut seen) = SEEN.try_lock() else {
+        return;
+    };
+    let is_at_rest = |code: &Range<u64>| {
+        let mut patience = Backoff::with_limit(backoff::SHORT_NS);
+        let has_started_none = || {
+            let now = sys::threads();
+            now == Some(1) || now.zip(threads).is_some_and(|(now, before)| now <= before)
+        };
+        loop {
+            if has_started_none() || procfs::other_threads_wait_outside(code) {
+                return true;
+            }
+            if !patience.pause() {
+                return false;
+            }
+        }
+    };
+    for module in link_map::modules() {
+        let identity = module.identity();
+        if !seen.contains(&identity) {
+            seen.push(identity);
+            install_in(module, false, &is_at_rest, outcomes);
+        }
+    }
+}
+
+/// Puts a line into the log. A program may open a library again and again, so there is a bound.
+fn report(outcome: &Outcome) {
+    const MOST_LINES: usize = 32;
+    static LINES: AtomicUsize = AtomicUsize::new(0);
+    if LINES.fetch_add(1, Ordering::Relaxed) >= MOST_LINES {
+        return;
+    }
+    match outcome {
+        Outcome::Tapped(what) => {
+            diagnostics::note(format_args!("recorded from here on: {what}"));
+        }
+        Outcome::Refused(why) | Outcome::RefusedMalloc(why) => {
+            diagnostics::note(format_args!("blocks of {why}; they are not recorded"));
+        }
+    }
+}
