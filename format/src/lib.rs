@@ -65,8 +65,8 @@ pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{
     ALLOCATOR, Alloc, Counter, EXECUTED_AS, EndReason, Event, FORKED_AT, FileStamp, Free,
-    MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record, Segment, Stack, Start, TAPPED, Thread,
-    WalkEnd,
+    MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record, Segment, Stack, Start, TAPPED,
+    TAPPED_LATER, Thread, WalkEnd,
 };
 pub use segments::SegmentStart;
 pub use thread_status::thread_name_in;

@@ -271,6 +271,11 @@ pub const ALLOCATOR: &str = "allocator";
 /// name, its file and the number of its functions. One entry for each.
 pub const TAPPED: &str = "tapped";
 
+/// Beginning of a [`Notice`](crate::Record::Notice) of an allocator in a library that the program
+/// has opened: it is recorded from the notice's time on. Behind it stands what an entry of
+/// [`TAPPED`] has.
+pub const TAPPED_LATER: &str = "recorded from here on: ";
+
 /// The description of the whole log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {

@@ -4,6 +4,7 @@
 //!
 //! Not here: reading the files of modules and their debug information (`resolve`).
 
+pub(crate) mod allocator_name;
 pub(crate) mod coverage;
 pub(crate) mod crate_name;
 pub(crate) mod filter;

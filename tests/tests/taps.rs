@@ -404,6 +404,12 @@ int main(void)
         .args(["info", "t.heaplog"]);
     let info = info.run().well().stdout;
     assert!(info.contains("functions of HEAPPROF_TAP in"), "{info}");
+    let top = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["top", "--by", "allocator", "t.heaplog"]);
+    let top = top.run().well().stdout;
+    let pool = top.lines().find(|line| line.contains("allocator in /"));
+    assert!(pool.is_some_and(|line| line.contains("3.8 KiB")), "{top}");
 
     // A name that does not exist: nothing of the module is tapped, and the log says why.
     let ran = run("program:malloc=pool_get,free=pool_gone");

@@ -1,9 +1,9 @@
 //! Group: what numbers are added up by.
 //!
 //! A group is a part of the code (function, line, file, module, crate) or a property of the block
-//! (thread, size, type). In the first case, the block's own group is that of its own site
-//! ([`Sites`](crate::Sites) says which frame that is), and its cumulative groups are those of all
-//! its frames, each once. In the second case, a block has one group, and own and cumulative are
+//! (thread, size, type, allocator). In the first case, the block's own group is that of its own
+//! site ([`Sites`](crate::Sites) says which frame that is), and its cumulative groups are those of
+//! all its frames, each once. In the second case, a block has one group, and own and cumulative are
 //! equal.
 
 use std::collections::HashMap;
@@ -17,6 +17,7 @@ use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Bytes;
 use crate::model::special_threads::name_of_unknown_thread;
+use crate::naming::allocator_name::allocator_of;
 use crate::naming::crate_name::crate_of;
 use crate::naming::site::is_plumbing;
 use crate::naming::symbols::Symbols;
@@ -47,11 +48,13 @@ pub enum By {
     Size,
     /// The type, as far as the names of functions tell.
     Type,
+    /// The allocator that gave out the block.
+    Allocator,
 }
 
 impl By {
     /// All of them.
-    pub const ALL: [By; 9] = [
+    pub const ALL: [By; 10] = [
         By::Function,
         By::Line,
         By::File,
@@ -61,6 +64,7 @@ impl By {
         By::Process,
         By::Size,
         By::Type,
+        By::Allocator,
     ];
 
     /// Its name on the command line.
@@ -75,12 +79,16 @@ impl By {
             By::Process => "process",
             By::Size => "size",
             By::Type => "type",
+            By::Allocator => "allocator",
         }
     }
 
     /// Returns true if it is about frames, and not about blocks.
     pub fn is_place(self) -> bool {
-        !matches!(self, By::Thread | By::Process | By::Size | By::Type)
+        !matches!(
+            self,
+            By::Thread | By::Process | By::Size | By::Type | By::Allocator
+        )
     }
 
     /// Returns true if the numbers of a row may be of several: it needs a profile read with
@@ -300,6 +308,9 @@ impl Key {
     ) -> (String, Vec<String>) {
         match self {
             Key::Stack(stack) if by == By::Type => (block_type(profile, symbols, stack), vec![]),
+            Key::Stack(stack) if by == By::Allocator => {
+                (allocator_of(profile, symbols, stack), vec![])
+            }
             Key::Stack(stack) => names_of_stack(profile, symbols, by, stack),
             Key::Size(upper) => (format!("up to {}", Bytes(upper as f64)), vec![]),
             Key::Thread(thread) => (owners.thread_name(thread), vec![]),

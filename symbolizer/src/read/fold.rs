@@ -13,7 +13,7 @@ use crate::history::Allocation;
 use crate::history::History;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
-use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, Thread};
+use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, TAPPED_LATER, Thread};
 
 use crate::model::detail::Detail;
 use crate::model::loaded_module::LoadedModule;
@@ -257,11 +257,7 @@ impl Fold {
             }
             Record::Notice { time_ns, text } => {
                 self.passed(time_ns);
-                let notices = &mut self.profile.run.notices;
-                // Each segment of a log that rotates repeats them.
-                if notices.len() < MAX_NOTICES && notices.iter().all(|it| it.text != text) {
-                    notices.push(Notice { time_ns, text });
-                }
+                self.notice(time_ns, text);
             }
             Record::Regime {
                 time_ns,
@@ -448,6 +444,19 @@ impl Fold {
         self.unused.push(true);
         self.stack_of.insert(number, index);
         index
+    }
+
+    /// Takes a notice. Each segment of a log that rotates repeats those before it.
+    fn notice(&mut self, time_ns: u64, text: String) {
+        let run = &mut self.profile.run;
+        if let Some(what) = text.strip_prefix(TAPPED_LATER) {
+            let what = format!("{what}, from {:.3} s on", time_ns as f64 / 1e9);
+            if run.tapped.len() < MAX_NOTICES && !run.tapped.contains(&what) {
+                run.tapped.push(what);
+            }
+        } else if run.notices.len() < MAX_NOTICES && run.notices.iter().all(|it| it.text != text) {
+            run.notices.push(Notice { time_ns, text });
+        }
     }
 
     fn module(&mut self, module: Module) {

@@ -12,7 +12,7 @@ pub(super) struct Named {
     functions: Vec<(String, Call)>,
 }
 
-/// What a function does, by the name of C's function that does the same.
+/// The effects of calls, by the names of C's functions with these effects.
 const KINDS: [(&str, Call); 6] = [
     ("malloc", Allocate { size: 0 }),
     ("calloc", AllocateArray { count: 0, size: 1 }),

@@ -11,8 +11,8 @@
 //!   it was linked with and that nobody has defined before.
 //! - A thread that the library has started may call into it. If the process has more threads than
 //!   before the call, the library is tapped only while all of them wait in the kernel, outside of
-//!   its code. This library waits for that for some milliseconds, and otherwise leaves the allocator
-//!   alone.
+//!   its code. This library waits for that for some milliseconds, and otherwise leaves the
+//!   allocator alone.
 //!
 //! Not here: a library that is opened by its name alone. The loader looks for such a name where its
 //! caller tells it to, so the call is made by the program itself (`host/dlopen`), and the library
@@ -21,6 +21,8 @@
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use heapprof_format::TAPPED_LATER;
 
 use crate::hooks::taps::{Outcome, install_in};
 use crate::os::backoff::{self, Backoff};
@@ -107,7 +109,7 @@ fn report(outcome: &Outcome) {
     }
     match outcome {
         Outcome::Tapped(what) => {
-            diagnostics::note(format_args!("recorded from here on: {what}"));
+            diagnostics::note(format_args!("{TAPPED_LATER}{what}"));
         }
         Outcome::Refused(why) | Outcome::RefusedMalloc(why) => {
             diagnostics::note(format_args!("blocks of {why}; they are not recorded"));

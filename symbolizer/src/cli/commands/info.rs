@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use heapprof_format::{Counter, WalkEnd};
 use heapprof_symbolizer::{
-    Bytes, Confidence, Count, Health, Numbers, Percent, Printable, Profile, Regime, Run, Symbols,
-    utc,
+    By, Bytes, Confidence, Count, Health, Metric, Numbers, Percent, Printable, Profile, Regime,
+    Run, Symbols, groups, utc,
 };
 
 use crate::cli::inputs::source::Source;
@@ -57,6 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             }
         }
         write_account(&profile, args.confidence, out)?;
+        write_allocators(&profile, &symbols, out)?;
         write_walks(&profile, out)?;
         coverage::write(&profile, &symbols, out)?;
         write_modules(&profile, &symbols, out)?;
@@ -189,6 +190,30 @@ fn write_regimes(run: &Run, out: &mut impl Write) -> io::Result<()> {
             Count(most)
         );
         fact(out, "budget", &text)?;
+    }
+    Ok(())
+}
+
+/// Shows the totals of each allocator, if there are several.
+fn write_allocators(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> io::Result<()> {
+    let all = groups(profile, symbols, By::Allocator, Metric::InUseBytes, false);
+    if profile.run.tapped.is_empty() || all.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nAllocators")?;
+    for each in &all {
+        let Numbers {
+            in_use_bytes,
+            allocated_bytes,
+            ..
+        } = each.own;
+        writeln!(
+            out,
+            "  {:>10} in use, {:>10} allocated  {}",
+            Bytes(in_use_bytes as f64).to_string(),
+            Bytes(allocated_bytes as f64).to_string(),
+            Printable(&each.name)
+        )?;
     }
     Ok(())
 }

@@ -40,7 +40,8 @@ Environment, as without `heapprof run`:
   HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
   HEAPPROF_ALLOCATOR                  which allocator serves the program: jemalloc, that of heapprof, or
                                       program, its own [jemalloc]
-  HEAPPROF_TAP                        0: allocators inside of the program are not recorded [1]
+  HEAPPROF_TAP                        0: allocators inside of the program are not recorded; or
+                                      MODULE:malloc=FUNCTION,free=FUNCTION for an unknown one [1]
   HEAPPROF_FAST_PATH                  0: all allocations through the allocator's own functions
   HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
   HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]

@@ -45,6 +45,7 @@ impl Choice for By {
             By::Process => "of several processes, the one that allocated (needs a .heaplog)",
             By::Size => "size class of the request",
             By::Type => "type, where functions of C++ or Rust tell it",
+            By::Allocator => "the allocator that gave out the block",
         }
     }
 }

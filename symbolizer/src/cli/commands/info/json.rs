@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::resolve::Identity;
 use heapprof_symbolizer::{
-    Confidence, Coverage, CoverageShare, Health, Json, Profile, RecordingConditions, Run, Symbols,
+    By, Confidence, Coverage, CoverageShare, Health, Json, Metric, Profile, RecordingConditions,
+    Run, Symbols, groups,
 };
 use serde::Serialize;
 
@@ -28,6 +29,7 @@ struct Document<'a> {
     damage: Damages<'a>,
     remarks: &'a [String],
     health: Option<HealthFacts>,
+    allocators: Vec<Allocator>,
     walks: Vec<Walk>,
     coverage: Coverages,
     modules: Vec<Module<'a>>,
@@ -56,6 +58,13 @@ struct RunFacts<'a> {
     threads: usize,
     segments: Vec<Segment>,
     checkpoint: Option<Checkpoint>,
+}
+
+#[derive(Serialize)]
+struct Allocator {
+    name: String,
+    #[serde(flatten)]
+    totals: Values,
 }
 
 #[derive(Serialize)]
@@ -256,6 +265,13 @@ pub(super) fn write(
             tolerance_bytes: health.tolerance,
             agrees: health.agrees(),
         }),
+        allocators: (groups(profile, symbols, By::Allocator, Metric::InUseBytes, false)
+            .into_iter())
+        .map(|each| Allocator {
+            name: each.name,
+            totals: each.own.into(),
+        })
+        .collect(),
         walks: (walk_ends(profile).into_iter())
             .map(|(end, walks)| {
                 let WalkEnds {

@@ -1,0 +1,66 @@
+//! The name of the allocator that gave out a block: the one of the innermost frame, which is the
+//! allocation function.
+
+use crate::model::profile::Profile;
+use crate::naming::symbols::Symbols;
+
+/// Returns the allocator of the blocks of a stack, in words.
+pub(crate) fn allocator_of(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
+    const UNKNOWN: &str = "(unknown)";
+    let Some(stack) = profile.stacks.get(stack as usize) else {
+        return UNKNOWN.into();
+    };
+    let Some(place) = profile
+        .places(stack)
+        .next()
+        .filter(|_| stack.begins_with_ours)
+    else {
+        return UNKNOWN.into();
+    };
+    let function = (symbols.frames(place).last())
+        .map(|frame| symbols.function(profile, place, frame))
+        .unwrap_or_default();
+    match profile.module_of(place) {
+        Some(module) if !module.is_profiler() => {
+            format!("{} in {}", kind_of(&function), module.path)
+        }
+        _ if function.starts_with("heapprof_") => "reported by the program".into(),
+        _ => (profile.run.allocator_in_words()).unwrap_or_else(|| UNKNOWN.into()),
+    }
+}
+
+/// Returns the kind of an allocator that has that function (`preload/src/hooks/taps/functions.rs`).
+fn kind_of(function: &str) -> &'static str {
+    const KINDS: [(&str, &str); 3] = [
+        ("mi_", "mimalloc"),
+        ("tc_", "tcmalloc"),
+        ("sn_rust_", "snmalloc"),
+    ];
+    const JEMALLOCS: [&str; 5] = ["mallocx", "rallocx", "xallocx", "je_", "rjem_"];
+    let known = KINDS.iter().find(|(begin, _)| function.starts_with(begin));
+    match known {
+        Some((_, kind)) => kind,
+        None if JEMALLOCS.iter().any(|part| function.contains(part)) => "jemalloc",
+        None => "allocator",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kind_of;
+
+    #[test]
+    fn kinds_are_known_by_their_functions() {
+        for (function, kind) in [
+            ("mi_heap_malloc", "mimalloc"),
+            ("_rjem_malloc", "jemalloc"),
+            ("je_arrow_mallocx", "jemalloc"),
+            ("tc_newarray", "tcmalloc"),
+            ("sn_rust_alloc", "snmalloc"),
+            ("malloc", "allocator"),
+            ("pool_get", "allocator"),
+        ] {
+            assert_eq!(kind_of(function), kind, "{function}");
+        }
+    }
+}
