@@ -3,7 +3,7 @@
 //! It accepts any bytes without a panic. Bytes that cannot be trusted are an error with its offset.
 //! After an error in a frame, [`Reader::skip_damage`] continues at the next intact one.
 //!
-//! Not here: the places where segments of a rotated log role_of (`segments`).
+//! Not here: the places where one segment of a rotated log follows another (`segments`).
 
 use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{

@@ -61,7 +61,7 @@ pub(crate) struct Thread {
     pub(crate) lease: Cell<*const ()>,
     /// Lower half of the address whose unwind rule a walk needs next.
     pub(crate) rule_wanted_for: Cell<u32>,
-    /// The unwind table unwind_header that framehop gets for that address.
+    /// The header of an unwind table that framehop gets for that address.
     pub(crate) unwind_header: Cell<[u32; 5]>,
     /// Position of the sampler's line at the last check for a garbage collection.
     pub(crate) cache_gc_check_at: Cell<u64>,

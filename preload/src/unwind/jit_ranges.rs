@@ -7,8 +7,8 @@
 //! Model: the writer re-reads the list periodically while walks query it, and promptly after the
 //! first miss; that query wakes the writer. Hooks only query. Reading the list needs a descriptor
 //! and a lock of the kernel, and may last milliseconds. Inspecting the memory itself (for a call
-//! before the address) would need system calls in each walk that follows wrong data. No such system
-//! call neither faults nor waits. So the first walks through new code end in it.
+//! before the address) would need system calls in each walk that follows wrong data. Each such
+//! system call may fault or wait. So the first walks through new code end in it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
