@@ -12,11 +12,14 @@
 //! allocation. An allocator takes locks, which a preempted writer may hold, and it may need more
 //! stack than the thread has left.
 //!
-//! A hook only ever tries to send. If there is no room, it wakes the writer and tries again until a
+//! A hook sends without a lock. If there is no room, it wakes the writer and tries again until a
 //! timeout ([`SEND_TIMEOUT_NS`]). If everything is recorded, the timeout begins anew whenever the
 //! writer makes progress ([`SEND_TIMEOUT_EXACT_NS`]). After the timeout, an allocation is dropped
 //! and counted. A free is never dropped (Law 4): it goes into the overflow queue, which is
-//! unbounded but cannot hold more frees than there are samples in the table.
+//! unbounded but cannot hold more frees than there are samples in the table. If a hook has timed
+//! out and the writer has taken nothing since, no other hook waits. So a stuck disk delays a thread
+//! once at most. The announcement of a thread never waits: a thread whose announcement is lost has
+//! no name in the log.
 //!
 //! A forked child makes its own session and never touches its parent's (Law 7).
 

@@ -1,7 +1,21 @@
 //! Loss counters: every loss by its cause (Law 10).
 //!
 //! The writer keeps the frequent counts (samples, frees), because it sees each event. The counters
-//! here are changed by the program's threads, rarely.
+//! here are changed rarely:
+//!
+//! | counter | what is lost, and why |
+//! | --- | --- |
+//! | `LOST_QUEUE_FULL` | a sample or a note: no seat is free, or a lane or queue has no room |
+//! | `LOST_TABLE_FULL` | a sample: the sample table cannot grow |
+//! | `LOST_REENTRANT` | a sample of a signal handler that interrupted a hook |
+//! | `LOST_NOT_READY` | every block before the constructor ends; a sample without a session |
+//! | `LOST_FREES` | a free; Law 4 forbids it |
+//! | `LOST_LEFT` | a sample or a free: a signal handler jumped out of the hook |
+//! | `LOST_MODULES` | a load or an unload of a module: the list of these is full |
+//! | `LOST_LOG_BYTES` | bytes of the log: a write failed, which ends the log |
+//! | `LOST_DUMPS` | a dump: a write failed, or the program ended first |
+//! | `QUEUE_WAITS` | nothing: a hook waited for room |
+//! | `FREES_OVERFLOWED` | nothing: a free took the overflow queue |
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
