@@ -3,6 +3,18 @@
 //! `exit` and a return from main run our destructor, and `quick_exit` runs its own list. `_exit`
 //! and `_Exit` are exported here, because nothing else runs then, and go on to the next definition.
 //! A signal's default action runs nothing, and the log is whole up to its last flush.
+//!
+//! One thread ends the process. It takes these steps:
+//!
+//! 1. It claims the end, starts the clock (`state/shutdown`), and asks the writer to finish.
+//! 2. It begins the phase `Ending`. Threads that would sample sleep from here on.
+//! 3. It waits for the writer until the deadline. On a busy machine it waits until the writer had
+//!    that much time on a processor (core's `Allowance`).
+//! 4. If the writer has not finished, it marks the log as cut (`writer/log/cut_mark`).
+//! 5. It prints the lines that no log has taken, ends the recording, and continues.
+//!
+//! Without a session there is no writer's thread. The ending thread then completes the log itself.
+//! A child of vfork takes none of these steps, because the recording is its parent's.
 
 use std::ffi::{c_int, c_void};
 

@@ -7,9 +7,10 @@
 //! takes the same seat may lease it (`lease`).
 //!
 //! If no seat is free, the thread looks at all seats again for a bounded time. Without a seat, its
-//! sample is dropped and counted, and its free takes the overflow queue of the session. The writer
-//! makes another seat when a thread had to wait for one, up to the maximum. It grows a walker's rule
-//! table when the rules displace each other (`rule_table_growth`).
+//! sample is dropped and counted, and its free takes the overflow queue of the session.
+//!
+//! The writer makes another seat when a thread had to wait for one, up to the maximum. It grows a
+//! walker's rule table when the rules displace each other (`rule_table_growth`).
 //!
 //! A seat also keeps the spot of the sample that was freed last.
 

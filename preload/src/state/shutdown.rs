@@ -1,7 +1,8 @@
 //! The shutdown clock: when the end of the process began, and how long it may take.
 //!
-//! One thread ends the process. It begins the end, waits for the writer until its deadline, and
-//! then continues. Other threads that would sample meanwhile sleep in [`wait`].
+//! One thread ends the process. It begins the end, waits for the writer until the deadline, and
+//! then continues. On a busy machine it moves the deadline ([`prolong`]). Other threads that would
+//! sample meanwhile sleep in [`wait`].
 //!
 //! Not here: the functions that end a process.
 
