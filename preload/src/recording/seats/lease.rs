@@ -6,8 +6,9 @@
 //!
 //! Model: a thread that took the same seat [`TAKES_BEFORE_LEASE`] times in a row leaves it `busy`
 //! for good. From then on no other thread takes the seat. Only signal handlers of the same thread
-//! can compete for it; a handler that allocates or frees finds `inside` set and takes another seat.
-//! Plain loads and stores are enough between a thread and its own handlers.
+//! can compete for it. A handler that frees a sampled block finds `inside` set and takes another
+//! seat. (A handler's allocation in a hook is not recorded.) Plain loads and stores are enough
+//! between a thread and its own handlers.
 //!
 //! Other threads take other seats. Few seats are leased ([`MOST`]), and [`UNLEASED`] seats always
 //! remain. The thread does the writer's maintenance of the seat: the writer sets a flag, and the
