@@ -2,8 +2,10 @@
 //! libc's, or those of an allocator that is linked or preloaded behind this library.
 //!
 //! With `HEAPPROF_ALLOCATOR=program` every block of the program comes from the next allocator, and
-//! jemalloc has this library's own memory only. The choice is made once, before the first block of
-//! the program. The fast path stays disabled then, and each function of `heap` ends here.
+//! jemalloc has this library's own memory only. The choice is made once, in the first call of an
+//! allocation function. If the libraries behind this one lack one of the functions, jemalloc serves
+//! the program. The fast path of jemalloc stays disabled if the next allocator is chosen, and each
+//! function of `heap` ends here.
 //!
 //! Danger: functions are found in symbol tables and called by their documented types.
 
