@@ -1,5 +1,15 @@
 //! Unwinding: from registers and a stack to a list of return addresses.
 //!
+//! | concept | file |
+//! | --- | --- |
+//! | the walk, and its caches that are too large for a stack | `walk.rs`, `walker.rs` |
+//! | the stack that may be read | `stack_bounds.rs` |
+//! | the module of an address, known or new | `modules.rs`, `module_lookup.rs` |
+//! | the unwind table of a module, and an entry | `elf_image.rs`, `eh_frame.rs`, `cfi_storage.rs` |
+//! | code without a table | `jit_ranges.rs`, `musl_code.rs` |
+//! | memory that may be unmapped | `checked_read.rs` |
+//! | loads and unloads, for the log | `module_events.rs` |
+//!
 //! May import: arch, os, state.
 //!
 //! Not here: the callers of a walk, and the use of its stack.

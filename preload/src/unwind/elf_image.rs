@@ -1,6 +1,9 @@
 //! The ELF image: a module's file as it lies in memory, with its headers, segments, build id and
 //! unwind table.
 //!
+//! The loader tells the place of the program headers. `PT_GNU_EH_FRAME` leads to `.eh_frame_hdr`,
+//! whose first field leads to `.eh_frame`. A module without this header has no unwind table.
+//!
 //! Danger: reads of other libraries' mapped files through the loader's pointers. A module that
 //! stays is read in place. A module that may be unloaded meanwhile is copied by checked reads.
 
