@@ -3,6 +3,19 @@
 //! All have the same shape, `write(profile, symbols, options, out)`. None opens a file or speaks to
 //! the user. The totals of each format are [`Profile::numbers`].
 //!
+//! A new format needs these parts:
+//!
+//! | part | place |
+//! | --- | --- |
+//! | the exporter | a file in this folder |
+//! | its name, and what it can show | [`Format`]: a variant, `ALL`, and each function |
+//! | refusals and messages | `cli/commands/export.rs`, where formats are named |
+//! | a row for users | `docs/formats.md` |
+//! | tests | `symbolizer/tests/exporters.rs`: a golden file and the totals, read back |
+//!
+//! Tests that go over `Format::ALL` then cover it, too. Bundles and graphs of differences have
+//! commands of their own, and are no [`Format`].
+//!
 //! Imports: `resolve`, `model`, `read`, `naming`, `analysis`.
 //!
 //! Not here: choosing a format and a file (`cli`).

@@ -1,6 +1,12 @@
 //! The settings: environment variables, read once at boot.
 //!
 //! gperftools' names keep their meanings and defaults; our own names begin with `HEAPPROF_`.
+//!
+//! A new setting needs a field of [`Settings`], a line in [`Settings::read`], and one in
+//! [`Settings::listed`], by which it goes into the log. It also needs a row in the README's table
+//! and a line in the help of `heapprof run`. A test compares these two with the names in this file
+//! (`tests/tests/documents.rs`). A setting that is needed before the others has a function of its
+//! own here. A variable that only `heapprof` reads goes into [`OTHERS`].
 
 use heapprof_format::TAPPED;
 
