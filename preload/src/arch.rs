@@ -10,9 +10,13 @@
 //! | `registers`, `signal_frame`, `counter`, `tap_stubs` | needs its own |
 //! | `memory`, `strings`, `jemalloc_fast_path`, `next_fast_path` | may take plain Rust and calls |
 //!
-//! Outside of this folder these depend on the processor: core's `arch/`, the shapes of frames in
-//! core's `unwind/kinds.rs` and `unwind/rules.rs`, the number of registers in
-//! `unwind/cfi_storage.rs`, and the 48 bits of an address in `allocator/layout.rs`.
+//! Outside of this folder these depend on the processor:
+//!
+//! - core's `arch/`, and the shapes of frames in core's `unwind/kinds.rs` and `unwind/rules.rs`;
+//! - the number of registers in `unwind/cfi_storage.rs`;
+//! - the place of a thread's descriptor in `unwind/stack_bounds.rs`;
+//! - glibc's structure in `unwind/module_lookup.rs`;
+//! - the 48 bits of an address in `allocator/layout.rs`.
 //!
 //! May import: nothing.
 //!
