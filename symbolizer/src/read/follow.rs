@@ -14,7 +14,8 @@
 //! totals and all blocks in use. Memory is needed for blocks in use, stacks and rows, and for one
 //! piece of the file while it is read.
 //!
-//! Not here: the blocks that a forked process has from its parent (`parent_log`).
+//! Not here: the blocks that a forked process has from its parent. A follower does not have them;
+//! `parent_log` inserts them when a whole log is read.
 
 use std::fs::File;
 use std::io;
