@@ -20,7 +20,7 @@
 //! | `arch` | what belongs to one processor: assembly, registers, system calls |
 //! | `os` | kernel, libc and loader, callable from inside malloc; knows nothing of profiling |
 //! | `state` | the present state of the process and the thread: phase, interval, settings, … |
-//! | `allocator` | the program's heap and our own arena, behind one door |
+//! | `allocator` | the program's heap and our own arena, behind one interface |
 //! | `unwind` | from registers and a stack to return addresses; no imports from `allocator` |
 //! | `recording` | the records that a sampled malloc or free leaves for the writer |
 //! | `writer` | the one thread of ours: log (`log`), dumps (`dump`), sessions |
@@ -30,16 +30,19 @@
 //!
 //! # The laws
 //!
+//! A hook obeys Laws 1 to 6. Law 7 is about a fork, and Laws 9 to 11 are about all code of this
+//! library. Laws 8, 10 and 12 bind the reader, too.
+//!
 //! 1. A hook never allocates through the exports, never waits without a bound, never takes a lock
 //!    that a thread inside the loader, libc or the application may hold, and never lets a panic
 //!    cross the C edge.
 //! 2. A sample is known by its id, not by its address. Its record is queued before the pointer is
-//!    returned to the program. It is taken out of the sample table before the real free. A late
-//!    `Free{id}` is then harmless.
+//!    returned to the program. The sample is taken out of the table before the real free. So the
+//!    event of the free may come late, when the address has another block already.
 //! 3. realloc: take the old sample, call, and on failure put it back; a null result is never an
 //!    event.
-//! 4. A lost allocation record is noise and is counted; a lost free is a phantom leak and must not
-//!    happen.
+//! 4. A lost allocation record is noise and is counted. A lost free must not happen: its block
+//!    seems to be in use for ever (a phantom leak).
 //! 5. Nothing thread-local has a destructor. Nothing static needs a constructor. `malloc` works
 //!    from the first instruction on.
 //! 6. The profiler may give up; the program may not notice. Giving up is one function
