@@ -1,10 +1,10 @@
 //! exec: the process becomes another program, and its memory is lost, so the log is flushed first.
 //!
 //! libc's exec functions do not call each other through names that a library can replace, so each
-//! one is exported. It flushes the log, for at most [`FLUSH_TIMEOUT_NS`], and jumps to libc's
-//! function with the same arguments. The program sees the result of libc's function. In a child of
-//! vfork or of a threaded fork, there is only the jump. Boot looks libc's functions up, because the
-//! loader must not be called in such a child.
+//! one is exported. It flushes the log, for at most [`FLUSH_TIMEOUT_NS`], and jumps to the next
+//! definition with the same arguments (Law 11), which is mostly libc's. The program sees the result
+//! of that function. In a child of vfork or of a threaded fork, there is only the jump. Boot looks
+//! the functions up, because the loader must not be called in such a child.
 //!
 //! `daemon` is here, too: it forks, and its parent leaves through libc's internal `_exit`, which
 //! cannot be interposed. The child inherits the parent's live blocks, which are described only in
@@ -31,7 +31,7 @@ const FLUSH_TIMEOUT_NS: u64 = 100_000_000;
 macro_rules! export {
     ($($(#[$doc:meta])* $name:ident = $next:ident, $c_name:literal, $flush:ident;)*) => {
         $(
-            /// libc's function.
+            /// The next definition.
             static $next: NextSymbol = NextSymbol::new($c_name);
 
             call_before_jump! {
@@ -45,7 +45,7 @@ macro_rules! export {
             }
         )*
 
-        /// Finds libc's functions, at boot.
+        /// Finds the next definitions, at boot.
         pub(crate) fn prepare() {
             for function in [$(&$next),*] {
                 let _ = function.address();

@@ -20,7 +20,7 @@ use crate::writer;
 static UNSHARE: NextSymbol = NextSymbol::new(c"unshare");
 static SETNS: NextSymbol = NextSymbol::new(c"setns");
 
-/// Finds libc's functions, at boot.
+/// Finds the next definitions, at boot.
 pub(crate) fn prepare() {
     for function in [&UNSHARE, &SETNS] {
         let _ = function.address();

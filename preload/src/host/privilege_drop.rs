@@ -25,7 +25,7 @@ use crate::writer::{last_thread, session_start};
 
 static CHROOT: NextSymbol = NextSymbol::new(c"chroot");
 
-/// Finds libc's function, at boot.
+/// Finds the next definition, at boot.
 pub(crate) fn prepare() {
     let _ = CHROOT.address();
 }

@@ -3,9 +3,9 @@
 //!
 //! Danger: assembly in the path of every such system call. libseccomp installs filters this way,
 //! and some programs end this way. For every other call, only the number is inspected, and the code
-//! jumps to libc's function with registers and stack unchanged. There must be no frame, because a
-//! thread that `clone` makes returns on a stack of its own. It must be libc's function, because a
-//! program may have all system calls intercepted except those of libc's code
+//! jumps to the next definition with registers and stack unchanged. There must be no frame, because
+//! a thread that `clone` makes returns on a stack of its own. The call must not be made here,
+//! because a program may have all system calls intercepted except those of libc's code
 //! (`PR_SET_SYSCALL_USER_DISPATCH`).
 
 use std::ffi::{c_int, c_long};
@@ -14,12 +14,12 @@ use crate::arch::entry_stubs::{forward_prctl, forward_system_call};
 use crate::host::{exit, main_thread, seccomp_filters};
 use crate::os::next_symbol::NextSymbol;
 
-/// libc's function; null before boot.
+/// The next definition; null before boot.
 static SYSCALL: NextSymbol = NextSymbol::new(c"syscall");
-/// libc's function; null before boot.
+/// The next definition; null before boot.
 static PRCTL: NextSymbol = NextSymbol::new(c"prctl");
 
-/// Finds libc's functions, at boot.
+/// Finds the next definitions, at boot.
 pub(crate) fn prepare() {
     for function in [&SYSCALL, &PRCTL] {
         let _ = function.address();

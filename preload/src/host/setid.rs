@@ -24,7 +24,7 @@ use std::ffi::{c_char, c_int};
 macro_rules! export {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) = $next:ident, $c_name:literal;)*) => {
         $(
-            /// libc's function.
+            /// The next definition.
             static $next: NextSymbol = NextSymbol::new($c_name);
 
             $(#[$doc])*
@@ -49,7 +49,7 @@ macro_rules! export {
             }
         )*
 
-        /// Finds libc's functions, at boot.
+        /// Finds the next definitions, at boot.
         pub(crate) fn prepare() {
             for next in [$(&$next),*] {
                 let _ = next.address();
