@@ -1,8 +1,9 @@
 //! Code: memory for generated code near a module, and changes of a module's own code.
 //!
-//! Danger: running code is changed. That happens at boot, in our constructor, while this thread is
-//! the only one. It runs none of the changed functions, and no frame of its stack is in one of
-//! them. A page is writable or executable, never both.
+//! Danger: running code is changed. At boot, in our constructor, this thread is the only one. It
+//! runs none of the changed functions, and no frame of its stack is in a changed function. Later,
+//! the caller makes sure that no other thread runs the code (`hooks/taps/opened`). A page is
+//! writable or executable, never both.
 
 use crate::os::sys::{self, Errno, File};
 
