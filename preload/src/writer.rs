@@ -5,10 +5,10 @@
 //!                 └─ ledger ──> dumps, if HEAPPROFILE is set; checkpoints, if the log has a bound
 //! ```
 //!
-//! The writer drains the lanes, then waits for up to [`DOZE_NS`]. After [`IDLE_NS`] without an
-//! event it sleeps until an event wakes it, so a process without samples is not woken. It takes no
-//! signal, and no lock that the program could hold. It counts as inside our code for life, so
-//! nothing it does is profiled.
+//! The writer drains the lanes, then waits for up to [`DOZE_NS`]. A half-full lane ends the wait.
+//! After [`IDLE_NS`] without an event it sleeps until an event wakes it, so a process without
+//! samples is not woken. It takes no signal, and no lock that the program could hold. It counts as
+//! inside our code for life, so nothing it does is profiled.
 //!
 //! | concept | file |
 //! | --- | --- |

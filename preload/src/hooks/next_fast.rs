@@ -1,10 +1,10 @@
 //! Fast paths if the next allocator serves the program: the sampler's check, and a jump to that
 //! allocator.
 //!
-//! The exported functions have the fast path of jemalloc. Boot replaces the first instruction of
-//! each by a jump to the function here. So jemalloc's path has no check for this choice, and this
-//! one does not pass through it. If the code cannot be changed, calls take the longer way, with the
-//! same results.
+//! The exported functions have the fast path of jemalloc. If the next allocator serves the program,
+//! boot replaces the first instruction of each by a jump to the function here. So neither path has
+//! a check for the choice. If the code cannot be changed, each call goes through the fast path of
+//! jemalloc, which leads it to the slow path (`allocator/slow_path`), with the same results.
 //!
 //! Danger: code of this library is changed, at boot, before other threads exist. The replaced
 //! functions have no loop, so no jump leads between the replaced bytes.

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  program ──> mi_malloc ──jmp──> check ─┬─────────────> moved instructions ──> rest of mi_malloc
-//!                                        └─> handler ─┬─> the same
+//!                                        └─> handler ─┬─> moved instructions ──> …
 //!                                                     └─> sample
 //! ```
 //!
