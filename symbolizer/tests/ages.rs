@@ -18,7 +18,7 @@ fn old(age_ns: u64, at: Moment) -> View {
     View::Survivors { age_ns, at }
 }
 
-/// What the list of blocks says.
+/// The expected numbers, from the list of blocks.
 fn survivors(truth: &Truth, age_ns: u64, at_ns: u64) -> ByStack {
     let survives = |block: &crate::common::history::Block| {
         block.came.0.saturating_add(age_ns) <= at_ns && block.went.is_none_or(|went| went.0 > at_ns)
@@ -121,8 +121,7 @@ fn every_form_shows_the_same_blocks() {
     }
 }
 
-/// Of what is in use at the checkpoint the ages are known; of what was freed before nothing is
-/// shown.
+/// Ages are known of blocks in use at the checkpoint. Blocks that were freed before are not shown.
 #[test]
 fn ages_go_back_to_before_what_is_kept_of_a_log_that_rotates() {
     let folder = folder();

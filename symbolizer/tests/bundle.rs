@@ -436,7 +436,7 @@ fn the_perf_map_below_a_sysroot() {
     case.holds();
 }
 
-/// What `bundle` takes, every command takes again: of each kind of profile.
+/// Every command reads a bundle, whatever kind of profile is in it.
 #[test]
 fn a_bundle_of_another_allocators_profile_is_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! What must stand beside the numbers wherever they go: when recording was stopped, and what a
-//! metric is not.
+//! Circumstances that stand beside the numbers in every output: when recording was stopped, and
+//! what a metric leaves out.
 
 use crate::common::{LogBuilder, heapprof, json, ok, stderr};
 use heapprof_core::SizeClass;
@@ -217,7 +217,7 @@ fn temporary_by_allocations_says_that_it_has_no_interval() {
     }
 }
 
-/// What an export says beside its numbers: all of it, for forms that are text; comments, for pprof.
+/// Returns the words of an export beside its numbers: for text the whole, for pprof its comments.
 fn exported(format: &str, args: &[&str]) -> String {
     match format {
         "pprof" => comments(args).join("\n"),
@@ -240,7 +240,7 @@ const WITH_WORDS: [&str; 11] = [
     "firefox",
 ];
 
-/// Of a part, no form looks as if it were the whole.
+/// Every form of a part says that it is a part.
 #[test]
 fn what_part_is_shown_is_told_wherever_numbers_are() {
     const VIEW: &str = "allocated between 0.050000 s and 0.200000 s";
@@ -381,8 +381,8 @@ fn what_a_log_that_rotated_no_longer_knows_is_told_beside_what_needs_it() {
     assert!(!text.contains(LATE), "{text}");
 }
 
-/// Its viewer divides the time that blocks lived by their number. Of those that came since detail
-/// begins that is a second.
+/// DHAT's viewer divides the time that blocks lived by their number. Blocks with detail lived for a
+/// second.
 #[test]
 fn dhat_has_lifetimes_of_as_many_blocks_as_it_counts() {
     let (_folder, file) = rotated();
@@ -436,7 +436,7 @@ fn a_recording_that_ended_before_its_process_says_so_wherever_numbers_are() {
     assert!(comments(&[&failed]).contains(&said.to_owned()));
     let document = json(&["export", "-f", "json", &failed]);
     assert_eq!(document["caveats"][0], said);
-    // What is shown was before.
+    // The part that is shown ends before the recording does.
     let early = ok(&["top", "--to", "0.001s", &failed]);
     assert!(!early.contains("recording ended"), "{early}");
     for reason in [EndReason::Exit, EndReason::Exec] {
@@ -492,8 +492,8 @@ fn a_log_that_is_cut_or_has_no_end_is_nowhere_called_exact() {
     assert!(!both.contains("numbers are exact"), "{both}");
 }
 
-/// What the library noted stands in `info` and at the head of every table, once, though each
-/// segment of a log that rotates repeats it.
+/// A notice of the library stands once in `info` and at the head of every table. Each segment of a
+/// log that rotates repeats the notice.
 #[test]
 fn what_the_library_noted_is_told_wherever_numbers_are() {
     let mut log = LogBuilder::new(1);
@@ -521,7 +521,7 @@ fn what_the_library_noted_is_told_wherever_numbers_are() {
     assert!(folded.contains(&format!("# {noted}\n")), "{folded}");
     assert!(comments(&[file]).contains(&noted.to_owned()));
 
-    // Of several: whose it is.
+    // With several logs, the process of the notice is named.
     let other = crate::common::write(folder.path(), "t.heaplog", &{
         let mut log = LogBuilder::new(1);
         log.begins(crate::common::processes::begin(10, 1));

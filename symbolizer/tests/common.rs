@@ -1,4 +1,4 @@
-//! What the tests share: logs built record by record, profiles with names, and the binary.
+//! Helpers of all tests: logs built record by record, profiles with names, and the binary.
 
 pub(crate) mod encoded;
 pub(crate) mod history;
@@ -350,7 +350,7 @@ pub(crate) fn heapprof(args: &[&str]) -> Output {
         .expect("heapprof can be started")
 }
 
-/// What it prints, when all is well.
+/// Returns what `heapprof` prints, if it succeeds.
 #[track_caller]
 pub(crate) fn ok(args: &[&str]) -> String {
     let out = heapprof(args);

@@ -110,7 +110,7 @@ fn the_errors_that_a_dump_states_are_in_json() {
             assert_eq!(of(&[&stated], key), error, "{command:?} {key}");
             assert!(of(&[&silent], key).is_null(), "{command:?} {key}");
         }
-        // Of two, the root of the sum of squares.
+        // The error of two profiles is the root of the sum of squares.
         let two = of(&[&stated, &another], "in-use-bytes").as_f64().unwrap();
         assert!((two / 752_640.0 - 2f64.sqrt()).abs() < 1e-9, "{command:?}");
     }

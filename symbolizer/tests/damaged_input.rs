@@ -121,7 +121,7 @@ fn a_torn_log_is_read_up_to_the_tear_and_every_command_says_so() {
         let said = stderr(&heapprof(&args));
         assert!(said.contains("cut off at offset"), "{args:?}: {said}");
     }
-    // What stands before the tear: all but the handler's two blocks of 64 bytes.
+    // All blocks stand before the tear, except the handler's two blocks of 64 bytes.
     let [objects, bytes, ..] = totals_line(&stdout(&heapprof(&["top", &torn])));
     assert_eq!(
         (objects, bytes),

@@ -254,7 +254,7 @@ fn debians_server_and_elfutils_client_agree_with_us() {
         let found = PathBuf::from(stdout(&output).trim());
         output.status.success().then_some(found)
     };
-    // What we fetched and what we missed, theirs has without any server.
+    // Their client finds our fetched file and our miss in the cache, without any server.
     let found = theirs(&world.id, "http://127.0.0.1:1", "cache").expect("the file in our cache");
     assert_eq!(std::fs::read(found).expect("a file"), world.debug);
 

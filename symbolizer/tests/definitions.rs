@@ -96,7 +96,7 @@ fn every_command_and_option_has_its_place_in_the_manual() {
     assert!(!unknown.status.success() && stderr(&unknown).contains("nonsense"));
 }
 
-/// What a shell says to a script that it only checks; `None` where there is no such shell.
+/// Returns a shell's verdict on a script that it only checks. `None`: there is no such shell.
 fn checked(shell: &str, script: &str) -> Option<Result<(), String>> {
     let child = Command::new(shell)
         .arg("-n")

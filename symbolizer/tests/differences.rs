@@ -113,7 +113,7 @@ fn words(view: [&str; 4]) -> Vec<&str> {
     view.into_iter().filter(|word| !word.is_empty()).collect()
 }
 
-/// What `top` shows of a view, by function.
+/// Returns the numbers that `top` shows of a view, by function.
 fn shown(file: &str, view: [&str; 4], metric: &str) -> BTreeMap<String, f64> {
     let args = [
         &["top", "--json", "-n", "0", file, "-m", metric],
@@ -187,8 +187,8 @@ fn both_sides_are_what_top_shows_of_each_view() {
     }
 }
 
-/// What a view says of a block, by the metric's definition: its part of the sum, as a multiple of
-/// 1, size or slack.
+/// Returns a block's part of a view's sum by the metric's definition, as a multiple of 1, size or
+/// slack.
 fn part(metric: &str, block: Block, from: Option<u64>, to: u64) -> f64 {
     let begin = from.unwrap_or(0);
     let end = block.went.unwrap_or(u64::MAX).min(to);

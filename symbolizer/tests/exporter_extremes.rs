@@ -12,7 +12,7 @@ use heapprof_symbolizer::{
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What nobody should be able to do with a name.
+/// Returns names that could harm a reader of an export.
 fn hostile_names() -> Vec<String> {
     let mut names: Vec<String> = [
         "<script>alert(1)</script>",
@@ -45,7 +45,7 @@ fn hostile_names() -> Vec<String> {
     ]
     .map(String::from)
     .into();
-    // What a reader of UTF-8 makes of bytes that are none.
+    // Bytes that are not UTF-8, as a reader of UTF-8 replaces them.
     names.push(String::from_utf8_lossy(b"\xff\xfe\xc3(").into_owned());
     names.push("x".repeat(10_000));
     names

@@ -240,7 +240,7 @@ fn pprof_drops_allocation_functions_and_no_constructor() {
         "__gnu_cxx::new_allocator<(anonymous namespace)::Item>::construct<(anonymous namespace)::Item, int>",
         // The program's own allocator.
         "std::allocator_traits<Pool<Item> >::allocate",
-        // What a function template returns comes first.
+        // A function template: its return type comes first.
         "std::allocator<Item> make_items<Item>",
     ] {
         assert!(!drop.is_match(name), "{name}");

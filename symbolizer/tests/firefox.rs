@@ -1,6 +1,6 @@
-//! The Firefox profiler's form, by the rules of version 55 of its processed profile: which keys
-//! there are, of what type, which rows they name, what order they must have; and what its views of
-//! native allocations make of them.
+//! The Firefox profiler's format, by the rules of version 55 of its processed profile: the keys
+//! with their types, the rows that they name, and their order. The views of native allocations show
+//! the right numbers.
 
 use std::collections::BTreeMap;
 

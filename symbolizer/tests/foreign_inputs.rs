@@ -1,5 +1,5 @@
-//! Heap profiles that others made: gperftools' and Go's, of real programs, and what their own tools
-//! say of them. (jemalloc's are in `readers.rs`, whose dumps jeprof reads.)
+//! Heap profiles that gperftools and Go made of real programs, compared with the numbers of their
+//! own tools. (jemalloc's profiles are in `readers.rs`, whose dumps jeprof reads.)
 
 use std::path::Path;
 use std::process::Command;
@@ -95,7 +95,7 @@ fn profiles_of_go_itself_are_read_as_its_tool_reads_them() {
     let folder = folder.path();
     let path = |name: &str| folder.join(name).display().to_string();
     let (program, proto, text) = (path("leaky"), path("heap.pb.gz"), path("heap.txt"));
-    // What Go builds is kept for the next run where Go keeps it.
+    // Go keeps its build for the next run in its own cache.
     run(
         "go",
         &["build", "-o", &program, &source("leaky.go")],
@@ -135,8 +135,8 @@ fn profiles_of_go_itself_are_read_as_its_tool_reads_them() {
             let total: u64 = total
                 .and_then(|total| total.trim_end_matches('B').parse().ok())
                 .unwrap_or_else(|| panic!("a total in {said}"));
-            // Of the text, which states samples, each line is unsampled, and the tool cuts off
-            // where we round.
+            // The text states samples. Each line is unsampled, and the tool cuts off where
+            // heapprof rounds.
             let lines = 2 * said.lines().count() as u64 + 50;
             let tolerance = if file == &proto { 0 } else { lines };
             assert!(

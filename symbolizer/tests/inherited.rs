@@ -1,5 +1,5 @@
-//! What a forked process had from its parent was in use when its log begins, and was not allocated
-//! then.
+//! Inherited blocks: blocks that a forked process has from its parent are in use when its log
+//! begins, and were allocated before.
 
 use std::path::{Path, PathBuf};
 
@@ -390,7 +390,7 @@ fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
     std::fs::remove_file(&parent).unwrap();
     is_said(true);
 
-    // Of a parent whose log begins after the fork only what lived on is known.
+    // If the parent's log begins after the fork, only blocks that lived on are known.
     let mut rotated = Encoder::new();
     start(&mut rotated, 30, 30 * S, vec![]);
     rotated.record(&Record::Checkpoint(Checkpoint {

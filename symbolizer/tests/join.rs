@@ -19,7 +19,7 @@ const MS: u64 = 1_000_000;
 /// A block of a process; times are of its own clock.
 #[derive(Debug, Clone, Copy)]
 struct Block {
-    /// Which of the callers' stacks.
+    /// The number of the caller's stack.
     caller: u64,
     size: u64,
     came_ms: u64,
@@ -40,7 +40,7 @@ impl Block {
 #[derive(Debug, Clone)]
 struct Process {
     began_ms: u64,
-    /// Of its own clock.
+    /// The end, on the process's own clock.
     ends_ms: u64,
     /// Its log says that it ended.
     has_end: bool,
@@ -210,7 +210,7 @@ fn joined(logs: &[Vec<u8>]) -> Vec<u8> {
 /// In use and allocated: blocks and bytes, by the caller.
 type Numbers = BTreeMap<u64, [u64; 4]>;
 
-/// What the model says of a moment on the clock of all of them.
+/// Returns the model's numbers at a moment of the common clock.
 fn expected(processes: &[Process], ms: u64) -> Numbers {
     let end = |process: &Process| process.began_ms + process.ends_ms;
     let last = processes.iter().map(end).max().unwrap();
@@ -234,8 +234,8 @@ fn expected(processes: &[Process], ms: u64) -> Numbers {
     numbers
 }
 
-/// What a profile of the joined log says. Callers are told by their offset in the server, wherever
-/// that lies now.
+/// Returns the numbers of a profile of the joined log. A caller is known by its offset in the
+/// server, wherever the server lies now.
 fn found(profile: &Profile) -> Numbers {
     let mut numbers = Numbers::new();
     for row in &profile.rows {
@@ -282,7 +282,7 @@ proptest! {
             whole.run.checkpoint.map(|checkpoint| checkpoint.time_ns),
             detailed.map(|ms| (ms - first) * MS)
         );
-        // What the samples stand for is known without the checkpoint, too.
+        // The bytes that the samples stand for are known without the checkpoint, too.
         prop_assert_eq!(whole.requested.bytes(), whole.totals().allocated.bytes());
         for ms in moments {
             if ms < first || ms > last || detailed.is_some_and(|detailed| ms < detailed) {
@@ -384,8 +384,8 @@ fn what_cannot_be_joined_says_why() {
     assert!(matches!(refused, Err(JoinError::Read(_))), "{refused:?}");
 }
 
-/// What a process has until its end nobody has freed: how long it would have lived is not known,
-/// and it is not temporary.
+/// A block that a process has until its end was not freed: its lifetime is unknown, and it is not
+/// temporary.
 #[test]
 fn what_goes_with_its_process_has_not_died() {
     let log = joined(&two());
@@ -404,8 +404,7 @@ fn what_goes_with_its_process_has_not_died() {
     assert_eq!((lifetimes.died_samples(), lifetimes.live_samples()), (0, 2));
 }
 
-/// What was in use at most before all logs have their detail is not known, but that it was no less
-/// than one of them had.
+/// The peak before all logs have detail is unknown. It is at least the peak of one of the logs.
 #[test]
 fn the_peak_of_a_process_that_rotated_is_the_least_that_all_had() {
     let rotated = |peak_bytes: i128| {
@@ -432,7 +431,8 @@ fn the_peak_of_a_process_that_rotated_is_the_least_that_all_had() {
     }
 }
 
-/// What is later than a checkpoint whose end is damaged comes at its own time, and not with it.
+/// If the end of a checkpoint is damaged, later events come at their own times, and not with the
+/// checkpoint.
 #[test]
 fn a_checkpoint_without_its_end_is_over_with_the_next_event() {
     let mut log = LogBuilder::new(1);
@@ -470,7 +470,7 @@ fn a_checkpoint_without_its_end_is_over_with_the_next_event() {
     assert_eq!((at(5), at(7), at(8)), (100, 100, 107));
 }
 
-/// Whose it is, of logs that are added up and of logs that are joined, and of one alone.
+/// The process of a block is known in logs that are added up, in joined logs, and in one log.
 #[test]
 fn each_process_has_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -515,7 +515,7 @@ fn each_process_has_its_own() {
         "{}",
         stderr(&own)
     );
-    // Which of two dumps a block was in, nobody knows any more.
+    // The sum of two dumps does not tell in which dump a block was.
     let not_told = ("(threads are not in this file)".to_owned(), 1010);
     assert_eq!(in_use(&[&dump, &first]), [not_told]);
     let args = ["timeline", "--by", "process", "--steps", "5", "--json"];

@@ -7,9 +7,9 @@ use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 use heapprof_format::{Counter, Module, Record, Segment, WalkEnd};
 use serde_json::Value;
 
-/// Of the keys in `docs/json.md`, those that no log made here brings: they need segments, a
-/// parent's log, a server, several processes, a stop, a part of the time, a filter, deep stacks.
-/// What they are when they are there is held against the list all the same.
+/// The keys in `docs/json.md` that no log made here brings: they need segments, a parent's log, a
+/// server, several processes, a stop, a part of the time, a filter, deep stacks. If such a key
+/// occurs, its type is compared with the list all the same.
 const NOT_MADE_HERE: [&str; 13] = [
     "run.tapped",
     "run.checkpoint",
@@ -91,7 +91,7 @@ fn leaf_node(found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
     children.insert("node");
 }
 
-/// Whether a documented key stands for that path. Of what is null, no keys are seen.
+/// Returns true if a documented key stands for that path. A null value shows none of its keys.
 fn stands_for(key: &str, path: &str, is_null: bool) -> bool {
     let (mut keys, mut parts) = (key.split('.'), path.split('.'));
     loop {
@@ -189,12 +189,12 @@ fn rich_log(folder: &Path, interval: u64) -> PathBuf {
     write(folder, &format!("{interval}.heaplog"), &bytes)
 }
 
-/// What the commands say of several logs has the keys of that section.
+/// Checks that the commands' output for several logs has the keys of that section.
 fn conforms(section: &str, commands: &[&[&str]]) {
     conforms_with(section, commands, &[]);
 }
 
-/// And of other files.
+/// Checks the output for other files, too.
 fn conforms_with(section: &str, commands: &[&[&str]], files: &[PathBuf]) {
     let documented = documented(section);
     let folder = tempfile::tempdir().expect("a folder");

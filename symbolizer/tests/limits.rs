@@ -34,7 +34,7 @@ fn an_exact_number_is_above_its_limit_or_not() {
             "{said}"
         );
     }
-    // Of what a filter lets through.
+    // The limit is about the blocks that a filter lets through.
     let top = ["top", &log, "--focus", "nothing", "--fail-above", "0"];
     assert_eq!(status(&top).0, 0);
     let old = ["top", &log, "--older-than", "5s", "--fail-above", "100499"];
@@ -68,7 +68,7 @@ fn growth_within_a_log_is_limited_by_bytes_or_by_a_share() {
         said.contains("in-use-bytes grew by 2.4 KiB, above the limit of 2.0 KiB, 2 % of 97.7 KiB"),
         "{said}"
     );
-    // What shrinks grows by nothing; also in other forms.
+    // A number that shrinks grows by nothing, in other forms, too.
     let shrinks = [
         "diff",
         &log,

@@ -1,5 +1,5 @@
-//! Servers on loopback for the tests of debuginfod and of push: one whose answers a test writes byte
-//! by byte, and ports where nobody listens.
+//! Servers on loopback for the tests of debuginfod and of push. A test writes the answers of a
+//! server byte by byte. There are ports where nobody listens, too.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -107,7 +107,8 @@ impl Request {
     }
 }
 
-/// The request up to its empty line. What does not speak HTTP is cut off at 64 KiB or its end.
+/// Returns the request up to its empty line. Other bytes than HTTP are cut off at 64 KiB or their
+/// end.
 fn head(stream: &mut TcpStream) -> String {
     let mut head = Vec::new();
     let mut byte = [0];

@@ -6,8 +6,8 @@ use crate::common::{LogBuilder, heapprof, json, ok, stderr, stdout, totals_line}
 use heapprof_format::{Module, Segment, Start};
 use std::collections::BTreeMap;
 
-/// What `top` says of all lines: by function and module, value and squared error of self and
-/// cumulative.
+/// Returns the numbers of all lines of `top`, by function and module: value and squared error of
+/// self and cumulative.
 fn sites(args: &[&str]) -> BTreeMap<String, [f64; 4]> {
     let document = json(&[&["top", "--json", "-n", "0", "--cum"], args].concat());
     let lines = document["sites"].as_array().unwrap().iter();
@@ -355,7 +355,7 @@ fn errors_that_dumps_state_are_added() {
     assert_eq!(head(&[&x, &b, &c]), head(&[&a, &b, &c]));
 }
 
-/// Of one file, each by the name that it was executed by; and dumps and pprof of one keep it.
+/// Processes of one file are named by the name that each was executed by. Dumps and pprof keep it.
 #[test]
 fn processes_are_named_by_what_was_executed() {
     let folder = tempfile::tempdir().unwrap();

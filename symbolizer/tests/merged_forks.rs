@@ -31,7 +31,7 @@ fn family(folder: &Path) -> [String; 2] {
         ..begin(31, 1)
     });
     load(&mut child, 0, 0x1000);
-    // What it had is put behind its first frame.
+    // The reader inserts the inherited blocks behind the first frame.
     child.flush();
     let own = child.stack(&[0x1101, 0x1301]);
     child.free(config);
@@ -66,7 +66,7 @@ fn a_parent_is_told_by_who_it_was() {
     assert_eq!(totals_line(&ok(&["top", &child])), [1, 9, 1, 9]);
 }
 
-/// What is of no thread that a log tells of stays apart from the threads of the others.
+/// Blocks of no recorded thread stay apart from the threads of other logs.
 #[test]
 fn what_a_child_had_from_its_parent_counts_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn times_since_the_start_are_each_process_s_own_and_clock_times_are_one() {
             stderr(&out)
         );
     }
-    // Of one alone it is an error.
+    // With one log it is an error.
     let out = heapprof(&["top", &a, "--at", "5s"]);
     assert!(
         stderr(&out).contains("10.heaplog: 5 s is after"),
@@ -209,8 +209,8 @@ fn times_since_the_start_are_each_process_s_own_and_clock_times_are_one() {
     );
 }
 
-/// In containers every first process has the number 1. Where the log of the parent is, it tells
-/// which of them that is; and a line for a process is of that one alone.
+/// In containers every first process has the number 1. If the log of the parent is there, it tells
+/// the parent from other processes of its number. A line for a process is about that process alone.
 #[test]
 fn another_process_of_the_parents_number_is_not_the_parent() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! What is true of several runs together, and where files lie that lay at one place.
+//! Several runs together: the facts that are true of all, and the places of files that lay at one
+//! place.
 
 use heapprof_core::{Estimate, Row, SizeClass, Totals};
 use heapprof_format::{EndReason, Segment};
@@ -122,7 +123,7 @@ fn files_that_lay_at_one_place_each_have_their_own() {
         // As far from the file's beginning as it was.
         assert_eq!(stack.frames[0] - module.segments[0].start, 0x810);
         assert_eq!(Some(stack.frames[0] - 0x1010), module.bias);
-        // What lies outside all files is each process's own.
+        // Code outside all files is each process's own.
         assert!(all.module_of(places[1]).is_none());
         bytes.push((module.build_id[0], row.totals.allocated.bytes()));
     }

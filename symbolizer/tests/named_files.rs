@@ -136,7 +136,7 @@ fn places_of_names_that_are_not_there_are_errors() {
     );
 }
 
-/// What a name leads to is written to, and the link stays.
+/// The target of a link is written to, and the link stays.
 #[test]
 fn an_output_does_not_replace_a_link() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! What a log tells of the past besides the four numbers: peaks, temporary blocks, heaptime, slack,
-//! growth.
+//! The past in a log, besides the four numbers: peaks, temporary blocks, heaptime, slack, growth.
 
 use crate::common::history::{MS, S, STACKS, US, asked, json, ok, own, play, steps};
 use crate::common::{heapprof, stderr, stdout};
@@ -77,7 +76,7 @@ fn top_shows_what_the_past_tells() {
     assert!(none.contains("nothing: temporary is 0"), "{none}");
 }
 
-/// What the table says of lifetimes is in JSON and CSV, and what is no sum is none there.
+/// JSON and CSV have the lifetimes of the table. A number that is no sum has no total there.
 #[test]
 fn lifetimes_say_on_what_they_rest_in_every_form() {
     let (_folder, file, _) = asked(1);
@@ -214,7 +213,7 @@ fn growth_is_a_slope_with_its_error() {
     let leak = sites[0]["self"].as_f64().unwrap();
     assert!((leak - slope(3, 5 * S, 9 * S)).abs() < 2.0, "{leak}");
     assert_eq!(window["unit"], "bytes/second");
-    // What was there before the window and goes in it makes it shrink.
+    // A block that comes before the window and goes in it makes the heap shrink.
     let window = json(&[
         "top", &file, "--json", "-m", "growth", "--from", "3s", "--to", "4500ms",
     ]);
@@ -234,8 +233,8 @@ fn growth_is_a_slope_with_its_error() {
     assert!(text.contains("noise") && text.contains("± "), "{text}");
 }
 
-/// What `top` adds up by site, `tree` adds up by path: the whole is the same, and each node is its
-/// own part and its children.
+/// `top` adds up by site, and `tree` by path. The whole is the same, and each node is the sum of
+/// its own part and its children.
 #[test]
 fn trees_show_what_the_past_tells() {
     let (_folder, file, _) = asked(1);
@@ -286,7 +285,7 @@ fn trees_show_what_the_past_tells() {
     assert!(lines[2..].iter().all(|l| l.contains("100.0%")), "{text}");
     let text = ok(&["tree", &file, "-m", "temporary", "--within", "500us"]);
     assert!(text.contains("nothing: temporary is 0"), "{text}");
-    // What grew and what shrank: verdicts in place of shares, and what shrank is counted.
+    // Growth and shrinkage: verdicts in place of shares, and shrinkage is counted.
     let text = ok(&["tree", &file, "-m", "growth"]);
     assert!(text.contains(" exact  ") && !text.contains('%'), "{text}");
     let text = ok(&[

@@ -70,7 +70,7 @@ fn sums_of_pprof(gzip: &[u8]) -> [u64; 4] {
     [0, 1, 2, 3].map(|at| profile.sample.iter().map(|s| s.value[at]).sum::<i64>() as u64)
 }
 
-/// Of a log of [`server_log`], in the order of the sums of a message.
+/// Returns the sums of a log of [`server_log`], in the order of a message.
 fn truth() -> [u64; 4] {
     let [in_use_objects, in_use_bytes, objects, bytes] = SERVER_TRUTH;
     [objects, bytes, in_use_objects, in_use_bytes]

@@ -33,7 +33,7 @@ fn run(reader: &str, args: &[&str], home: &Path) -> String {
     out
 }
 
-/// What a perl reader says there is in all, in objects or bytes.
+/// Returns the total that a perl reader shows, in objects or bytes.
 fn perl_total(reader: &str, which: &str, file: &str, home: &Path) -> f64 {
     // Where the names are in the file, a program is one argument too many.
     let has_names = std::fs::read(file).is_ok_and(|bytes| bytes.starts_with(b"--- symbol"));

@@ -12,12 +12,12 @@ use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Record};
 use heapprof_symbolizer::Bytes;
 use serde_json::Value;
 
-/// What a page says.
+/// Returns the content of a page.
 fn read(page: &Path) -> Value {
     searched(page, "")
 }
 
-/// And of what is found by a text.
+/// Returns the content of a page, with the stacks that a text finds.
 fn searched(page: &Path, text: &str) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new("node")
@@ -40,8 +40,8 @@ fn report(log: &str, args: &[&str]) -> Value {
     read(&page)
 }
 
-/// Of one moment, by the stack that the name is of: blocks and bytes in use, and allocated since
-/// the first moment.
+/// Returns the numbers of one moment by the stack of the name: blocks and bytes in use, and
+/// allocated since the first moment.
 fn by_stack(moment: &Value) -> ByStack {
     let groups = moment["groups"].as_array().unwrap().iter();
     let stack_of = |name: &str| {
@@ -134,7 +134,7 @@ fn views_are_what_they_say() {
     assert_eq!(said["nearest"], serde_json::json!([0, 0, 2, 5]));
 }
 
-/// What is found is shown alone, or is left out: sums, errors, sites and tree are of the rest.
+/// Found stacks are shown alone, or left out. Sums, errors, sites and tree are of the stacks shown.
 #[test]
 fn what_is_found_alone_or_left_out() {
     let (folder, log, _) = asked(4096);
@@ -224,8 +224,8 @@ fn sampled_numbers_have_their_errors() {
         );
         assert!(expected > 0.0);
     }
-    // What stayed as it is has not shrunk, and that is no estimate; what grew is known to within
-    // what both moments are.
+    // Nothing has shrunk, and that number has no error. The error of the growth is less than the
+    // errors of both moments together.
     let error = |view: &str| said["views"][view]["error"].as_f64().unwrap();
     let of = |step: usize| said["moments"][step]["error"].as_f64().unwrap();
     assert_eq!(error("shrunk"), 0.0);
@@ -234,7 +234,8 @@ fn sampled_numbers_have_their_errors() {
     assert_eq!(said["data"]["percent"], 95.0);
 }
 
-/// What is known of a log that rotated begins with what was in use then: it has not grown since.
+/// The known part of a log that rotated begins with the blocks in use at that time. These blocks
+/// are no growth.
 #[test]
 fn of_a_log_that_rotated_the_beginning_is_not_nothing() {
     const MB: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! Which files are used for a module, which are refused, and what the report says.
+//! The files of a module: those that are used, those that are refused, and the words of the report.
 
 use crate::resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use heapprof_symbolizer::resolve::{
@@ -315,7 +315,7 @@ fn a_sysroot_and_pprofs_folders_are_searched() {
     }
 }
 
-/// What a link means, the process's file system says: an absolute one does not lead out of it.
+/// A link means a place in the process's file system: an absolute link does not lead out of it.
 #[test]
 fn links_below_a_sysroot_stay_there() {
     let fixture = Fixture::new();
@@ -356,7 +356,8 @@ fn links_below_a_sysroot_stay_there() {
     }
 }
 
-/// What lies where a deleted file was is another file: only a build-id could tell that it is not.
+/// A file at the place of a deleted file counts as another file, unless a build-id shows that both
+/// are the same.
 #[test]
 fn the_successor_of_a_deleted_file_without_a_build_id_gives_no_names() {
     let fixture = Fixture::new();

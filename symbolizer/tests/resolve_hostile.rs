@@ -123,7 +123,7 @@ fn assembly(deep: usize, many: usize) -> String {
 fn nesting_costs_heap_and_never_the_stack() {
     let fixture = Fixture::new();
     let (main, symbols) = fixture.assemble(assembly(100_000, 0));
-    // Of those, as many are kept as compilers ever nest, with a sign for the rest.
+    // As many frames are kept as compilers ever nest, with a sign for the rest.
     let frames = symbols.frames_of(main).len();
     assert!((100..110).contains(&frames), "{frames}: {}", symbols.report);
 }
@@ -131,8 +131,8 @@ fn nesting_costs_heap_and_never_the_stack() {
 #[test]
 fn lists_that_are_referred_to_for_ever_end_with_a_reason() {
     let fixture = Fixture::new();
-    // 100,000 functions of one list of 100,000 ranges: 10,000,000,000 ranges in 3 MB. What may be
-    // read grows with the file, so a smaller one says the same in a build that is not optimised.
+    // 100,000 functions of one list of 100,000 ranges: 10,000,000,000 ranges in 3 MB. The budget of
+    // reads grows with the file, so a smaller file tests the same in a build that is not optimised.
     let many = if cfg!(debug_assertions) {
         10_000
     } else {

@@ -2,9 +2,9 @@
 
 use crate::resolve_fixture::{Fixture, installed, lines};
 
-/// What is static has no linkage name in gcc's debug information: an unnamed namespace, a lambda, a
-/// local class, a class in a namespace, a function that is declared in one place and defined in
-/// another.
+/// Static functions, which have no linkage name in gcc's debug information: in an unnamed
+/// namespace, a lambda, a local class, a class in a namespace. One is declared in one place and
+/// defined in another.
 const HIDDEN: &str = "\
 extern \"C\" int sink(int);
 namespace ns {
@@ -291,7 +291,7 @@ __attribute__((noinline)) int new_shown(int x) { return x + 2; }
     }
 }
 
-/// What rustc leaves of names at each level of debug information, generics and closures included.
+/// Names that rustc leaves at each level of debug information, with generics and closures.
 #[test]
 fn rust_paths_are_whole_at_each_level() {
     let text = "\

@@ -1,4 +1,4 @@
-//! What the report says about a module, cause by cause: what was tried, why it failed, what to do.
+//! The report about a module, cause by cause: what was tried, why it failed, what to do.
 
 use crate::resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use heapprof_symbolizer::resolve::{ModuleRef, SearchPath, resolve_module};
@@ -160,7 +160,7 @@ fn a_file_that_is_no_elf_file_is_said_to_be_none() {
     );
 }
 
-/// What to type depends on whose file it is.
+/// The command that the report advises depends on the kind of the file.
 #[test]
 fn the_advice_is_for_the_kind_of_file() {
     let advice = |path: &str, id: Option<&[u8]>| {

@@ -1,5 +1,5 @@
-//! Of a log that rotated, and of which the oldest segments are gone: the largest heap, where it is
-//! known and where it is not.
+//! The largest heap in a log that rotated and has lost its oldest segments: the cases in which it
+//! is known, and those in which it is not.
 
 use std::path::PathBuf;
 
@@ -62,7 +62,7 @@ fn the_largest_heap_may_be_that_of_the_checkpoint() {
     let total = &diff["total"];
     assert_eq!(total["before"], 10e6, "{total}");
     assert_eq!(total["after"], 5e6, "{total}");
-    // What came after it: one of a megabyte.
+    // One block of a megabyte came after the peak.
     let diff = [
         "diff", &log, "--from", "peak", "--to", "end", "--from", "start", "--to", "peak", "--json",
     ];
@@ -71,8 +71,8 @@ fn the_largest_heap_may_be_that_of_the_checkpoint() {
     assert_eq!(diff["total"]["after"], 10e6);
 }
 
-/// Within the microsecond of the last event before the segment more was in use than after it. Which
-/// blocks, nobody knows any more.
+/// More was in use within the microsecond of the last event before the segment than after it. The
+/// blocks of that time are not known any more.
 #[test]
 fn the_largest_heap_within_the_checkpoints_microsecond_is_gone() {
     let (_folder, log) = log(12, 5 * S);
@@ -104,7 +104,7 @@ fn sum(dhat: &Value, key: &str) -> u64 {
         .sum()
 }
 
-/// What is in use when detail begins was so at that time, and not when the last of it came.
+/// The blocks in use when detail begins were in use at that time, and not when the last block came.
 #[test]
 fn dhats_peak_is_no_earlier_than_what_is_kept() {
     let (_folder, log) = log(10, 5 * S);

@@ -374,7 +374,8 @@ fn a_timelines_columns_are_no_formulas() {
     assert!(head.ends_with(",\"'=cmd|' /C calc'!A0\""), "{head}");
 }
 
-/// Of a log that rotated it is what is left, over the whole width; and a long name stays within it.
+/// The picture of a log that rotated shows the time that is left, over the whole width. A long name
+/// stays within the picture.
 #[test]
 fn a_picture_is_of_what_is_shown() {
     let folder = folder();

@@ -9,7 +9,7 @@ use heapprof_symbolizer::{
     CallStack, Differences, Ending, Metric, Profile, Symbols, Verdict, profile_of_log,
 };
 
-/// Blocks of that size at one site, sampled anew: what a log of that interval has of them.
+/// A site whose blocks of one size are sampled anew, as in a log of that interval.
 struct Site {
     interval: u64,
     random: u64,
@@ -89,8 +89,8 @@ fn found(runs: u64, intervals: [u64; 2], groups: [&[(u64, u64)]; 2], metric: Met
 
 /// Two profiles of the same heap: `real` at most once in 370 times, however few samples a site has,
 /// and none at all on one side. The rates of 3,000 runs are held against 1/370 and four standard
-/// errors more: a rate that is just so fails here once in 30,000 times. (Of 40,000 runs each, with
-/// more sums and sizes, the worst had 0.263 %: 600 blocks of a fiftieth of an interval.)
+/// errors more: a rate of exactly 1/370 fails here once in 30,000 times. (In 40,000 runs each, with
+/// more sums and sizes, the worst rate is 0.263 %: 600 blocks of a fiftieth of an interval.)
 #[test]
 fn noise_is_called_real_once_in_370_times() {
     const RUNS: u64 = 3_000;
@@ -123,8 +123,8 @@ fn noise_is_called_real_once_in_370_times() {
     }
 }
 
-/// What did change is still found, nearly always, from where a difference of two sums of samples
-/// can tell it.
+/// A change is found nearly always, if it is as large as a difference of two sums of samples can
+/// tell.
 #[test]
 fn what_changed_is_called_real() {
     let (fine, coarse) = (4096, 524_288);
@@ -267,7 +267,7 @@ fn a_rebuilt_module_without_names_is_not_compared_by_address() {
     );
     // The sum needs no names.
     assert_eq!(diff.total.verdict(), Verdict::Exact);
-    // Of one build, addresses are as good.
+    // If both are of one build, addresses are as good.
     let other = Symbols::of(&same_build, &SearchPath::default());
     let differences = Differences::of_two(
         (&before, &none),

@@ -1,4 +1,4 @@
-//! What differs between two moments of a log, or two logs. (`differences.rs`: by every metric.)
+//! Differences between two moments of a log, or two logs. (`differences.rs`: by every metric.)
 
 use crate::common::history::{History, S, asked, folder, json, ok, server};
 use crate::common::{heapprof, stderr, stdout};
@@ -142,7 +142,7 @@ fn a_difference_says_what_else_differs() {
     let forced = heapprof(&["diff", &a, &other, "--force", "--json"]);
     let document: serde_json::Value = serde_json::from_str(&stdout(&forced)).unwrap();
     assert!(document["remarks"][0].as_str().unwrap().contains("client"));
-    // What is printed alike does not differ.
+    // Durations that are printed alike do not differ.
     let brief = |name: &str, ms: u64| {
         let mut log = crate::common::LogBuilder::new(1);
         log.wait(ms * 1_000_000);
@@ -185,7 +185,7 @@ fn a_difference_is_drawn_and_written_for_others() {
     let mut sorted = numbers.clone();
     sorted.sort();
     assert_eq!(sorted, [(0, 2500), (50_000, 0), (100_000, 100_000)]);
-    // What did not change is not significant, even for a picture.
+    // A site that did not change is not significant, even for a picture.
     assert_eq!(
         run(&["--folded", "--min-significance", "3"])
             .lines()

@@ -11,7 +11,7 @@ use heapprof_symbolizer::Metric;
 use heapprof_symbolizer::export::Format;
 use serde_json::Value;
 
-/// What the page shows once the file is loaded.
+/// Returns what the page shows after the file is loaded.
 fn dhat_view(file: &Path) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/readers/dhat_view.js");
     let output = Command::new("node")
@@ -73,7 +73,7 @@ fn valgrinds_viewer_shows_our_dhat_form_with_the_same_totals() {
     assert!(refused.is_err() || refused.is_ok_and(|shown| !shown.contains("PP 1/1")));
 }
 
-/// What <https://www.speedscope.app/file-format-schema.json> demands of a file of sampled profiles.
+/// A file of sampled profiles fits <https://www.speedscope.app/file-format-schema.json>.
 #[test]
 fn speedscopes_schema_is_kept() {
     for interval in [1, 4096] {

@@ -79,8 +79,8 @@ fn filters_mean_what_pprofs_mean() {
     assert_eq!(hidden, "demo::init(int) 8388608\nread_request 3240\n");
 }
 
-/// What is taken out at the inner end was nobody's own: the next frame there is what it was, not
-/// the profiler's malloc.
+/// A frame that is hidden at the inner end was no block's own site. The site stays the next frame,
+/// and does not become the profiler's malloc.
 #[test]
 fn a_site_stays_where_it_was_when_malloc_is_hidden() {
     let sites = |hide: &str| {
@@ -300,7 +300,7 @@ fn the_command_writes_deep_trees() {
     assert!(up.len() > DEEP, "{}", up.len());
 }
 
-/// What is asked for is shown, however little of the whole it is.
+/// A function that the user asks for is shown, however small its part of the whole is.
 #[test]
 fn the_callers_of_a_small_function_are_shown() {
     let folder = tempfile::tempdir().unwrap();
@@ -366,7 +366,7 @@ fn json_of_a_deep_tree_goes_on_beside_it() {
     let (mut depth, mut deepest) = (0, 0);
     for byte in text.bytes() {
         match byte {
-            // Of an object, the key as well.
+            // An object needs two places: one for the object, one for its key.
             b'{' => depth += 2,
             b'}' => depth -= 2,
             b'[' => depth += 1,

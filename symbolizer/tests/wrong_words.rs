@@ -1,5 +1,4 @@
-//! What is asked for wrongly: the message names the option, says what is wanted, and the status is
-//! 2.
+//! Wrong arguments: the message names the option and says what is wanted. The status is 2.
 
 use crate::common::{heapprof, stderr};
 

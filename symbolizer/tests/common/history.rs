@@ -1,5 +1,5 @@
-//! A history: blocks with the times at which they came and went, and the log that tells of them.
-//! What a log is asked is compared with what the list of blocks says: a naive model.
+//! History: a list of blocks with the times at which they came and went, and a log with the same
+//! blocks. The list is a naive model, with which the answers from the log are compared.
 
 use std::collections::BTreeMap;
 

@@ -45,7 +45,8 @@ pub(crate) fn otlp(profile: &Profile, symbols: &Symbols, metric: Metric) -> Prof
     ProfilesData::decode(&bytes[..]).expect("protobuf")
 }
 
-/// What a reader of the format would say is the total of a metric; `None` if it does not hold it.
+/// Returns the total of a metric as a reader of the format computes it. `None`: the format lacks
+/// it.
 pub(crate) fn total(
     format: Format,
     profile: &Profile,
@@ -186,7 +187,7 @@ pub(crate) fn total(
     }
 }
 
-/// What `jeprof` says of a thread: each line unsampled by its average size.
+/// Returns a thread's total as `jeprof` computes it: each line unsampled by its average size.
 pub(crate) fn jemalloc_total(text: &str, thread: &str, metric: Metric) -> f64 {
     let mut lines = text.lines();
     let first = lines.next().expect("a first line");
