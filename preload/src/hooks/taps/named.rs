@@ -1,4 +1,4 @@
-//! Named functions: an allocator of which the user tells the functions, in `HEAPPROF_TAP`.
+//! Named functions: the functions of an allocator that the user names in `HEAPPROF_TAP`.
 
 use crate::hooks::taps::functions::Call::{
     self, Allocate, AllocateArray, AllocateInto, Free, Resize,

@@ -1,8 +1,8 @@
 //! Taps in libraries that the program opens while it runs.
 //!
 //! A library is tapped in the call of `dlopen` that has opened it, before the program gets the
-//! handle. Its allocator may have served calls before: from its constructors, whose blocks are
-//! unknown and whose frees are no errors.
+//! handle. The library's constructors may have allocated before. Those blocks are unknown, and a
+//! free of an unknown block is no error.
 //!
 //! Danger: code is changed while other threads exist. None of them runs it:
 //!
