@@ -6,8 +6,8 @@
 //!   connection ─> http ─> guard ─> answers ──────────────────────────┴─> pages    /, /process/…
 //! ```
 //!
-//! The blocks that a forked process has from its parent are in its report, and not in its other
-//! answers: a follower reads one log, and the report is rendered from all files.
+//! The blocks that a forked process has from its parent are in its report, which is rendered from
+//! all files. They are not in other answers, because a follower reads one log.
 //!
 //! The profiled programs pay nothing: all of this reads their logs. A thread serves a connection,
 //! and the number of connections is bounded. The memory of a process is that of its blocks in use,

@@ -3,8 +3,8 @@
 //!
 //! The exported functions have the fast path of jemalloc. If the next allocator serves the program,
 //! boot replaces the first instruction of each by a jump to the function here. So neither path has
-//! a check for the choice. If the code cannot be changed, each call goes through the fast path of
-//! jemalloc, which leads it to the slow path (`allocator/slow_path`), with the same results.
+//! a check for the choice. If the code cannot be changed, jemalloc's path leads each call to
+//! the slow path (`allocator/slow_path`), with the same results.
 //!
 //! Danger: code of this library is changed, at boot, before other threads exist. The replaced
 //! functions have no loop, so no jump leads between the replaced bytes.
