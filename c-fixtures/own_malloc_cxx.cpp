@@ -1,7 +1,8 @@
 // Situation: as own_malloc, in C++: the program exports its own malloc and no operators. So that
 // malloc serves operator new, which is the C++ library's.
 //
-// A correct profiler says that there is nothing to record, and leaves operator new unchanged.
+// A correct profiler records at the entries of the program's functions, and leaves operator new
+// unchanged.
 //
 // If it is wrong: operator new is the profiler's, past the program's allocator. Then its accounts
 // are wrong, and its blocks meet the other's free.

@@ -574,3 +574,48 @@ int main()
         assert!((least..=most).contains(&blocks), "{interval}: {blocks}");
     }
 }
+
+/// A function without room for a jump: its allocator is left alone, and the log says why.
+#[test]
+fn a_short_function_prevents_the_taps() {
+    const SOURCE: &str = r#"
+asm(R"(
+    .text
+    .globl mi_malloc
+    .type mi_malloc, @function
+mi_malloc:
+    lea memory(%rip), %rax
+    ret
+    .size mi_malloc, . - mi_malloc
+    .globl mi_free
+    .type mi_free, @function
+mi_free:
+    ret
+    .size mi_free, . - mi_free
+next:
+    nop
+    ret
+)");
+extern "C" { char memory[64]; void *mi_malloc(unsigned long); void mi_free(void *); }
+int main()
+{
+    mi_free(mi_malloc(50));
+    return 0;
+}
+"#;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("short.cpp");
+    std::fs::write(&path, SOURCE).unwrap();
+    let path = path.display().to_string();
+    let ran = linked(&["-O1", "-std=gnu++17", &path]);
+    let ran = ran.interval(1).prefix("t").run().well();
+    assert_eq!(ran.log().whole().blocks_of(50).len(), 0);
+    let info = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["info", "t.heaplog"]);
+    let info = info.run().well().stdout;
+    assert!(
+        info.contains("mi_free: the function is too short"),
+        "{info}"
+    );
+}

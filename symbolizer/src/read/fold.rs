@@ -450,9 +450,11 @@ impl Fold {
     fn notice(&mut self, time_ns: u64, text: String) {
         let run = &mut self.profile.run;
         if let Some(what) = text.strip_prefix(TAPPED_LATER) {
-            let what = format!("{what}, from {:.3} s on", time_ns as f64 / 1e9);
-            if run.tapped.len() < MAX_NOTICES && !run.tapped.contains(&what) {
-                run.tapped.push(what);
+            // A library may be opened again and again.
+            let is_known = run.tapped.iter().any(|it| it.starts_with(what));
+            if run.tapped.len() < MAX_NOTICES && !is_known {
+                let from = time_ns as f64 / 1e9;
+                run.tapped.push(format!("{what}, from {from:.3} s on"));
             }
         } else if run.notices.len() < MAX_NOTICES && run.notices.iter().all(|it| it.text != text) {
             run.notices.push(Notice { time_ns, text });
