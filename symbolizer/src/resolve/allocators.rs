@@ -6,10 +6,11 @@ use object::{Object, ObjectSymbol};
 /// Functions of jemalloc, mimalloc, gperftools, rpmalloc and snmalloc under their own names. C
 /// libraries and preloaded allocators define `malloc` itself; these names are the ones for others
 /// to call, or for a library's own use.
-const FUNCTIONS: [&str; 8] = [
+const FUNCTIONS: [&str; 9] = [
     "_rjem_malloc",
     "je_malloc",
     "mi_malloc",
+    "mi_malloc_aligned",
     "tc_malloc",
     "rpmalloc",
     "snmalloc_malloc",
@@ -31,6 +32,7 @@ pub fn is_tapped(function: &str) -> bool {
     [
         "malloc",
         "mi_malloc",
+        "mi_malloc_aligned",
         "tc_malloc",
         "_rjem_malloc",
         "je_malloc",

@@ -291,8 +291,13 @@ pub(super) fn is_usual(name: &[u8]) -> bool {
 /// Returns the allocator that a function of that name belongs to, and the prefix of its functions,
 /// if the function is the one by which the allocator is known.
 pub(super) fn known_by(name: &[u8]) -> Option<(Family, &[u8])> {
+    // A linker may have dropped what nobody calls: Rust's crate calls the second one only.
+    let of_mimalloc = [&b"mi_malloc"[..], b"mi_malloc_aligned"];
+    if of_mimalloc.iter().any(|known| name.ends_with(known)) {
+        let at = name.windows(3).rposition(|part| part == b"mi_")?;
+        return Some((Family::Mimalloc, &name[..at + 3]));
+    }
     let known = match name {
-        b"mi_malloc" => (Family::Mimalloc, &name[..3]),
         b"tc_malloc" => (Family::Tcmalloc, &name[..3]),
         b"sn_rust_alloc" => (Family::Snmalloc, &name[..3]),
         b"mallocx" => (Family::Usual, &name[..0]),
