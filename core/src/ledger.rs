@@ -179,6 +179,11 @@ impl Ledger {
         })
     }
 
+    /// Returns the number of different intervals of its samples.
+    pub fn intervals(&self) -> usize {
+        self.intervals.len()
+    }
+
     /// Returns the longest mean interval of a sample, in bytes.
     pub fn longest_interval(&self) -> Option<u64> {
         self.intervals.iter().copied().max()

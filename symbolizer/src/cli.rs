@@ -23,6 +23,7 @@ use commands::{
     bundle, completions, ctl, diff, dump, export, info, join, man, push, report, run, serve,
     symbolize, timeline, top, tree,
 };
+use heapprof_symbolizer::memory::OF_SERVICES;
 use options::quantity::bytes;
 use output::failure::Failure;
 use output::{colour, memory_bound};
@@ -47,7 +48,7 @@ struct Cli {
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
     color: colour::When,
 
-    /// Most memory to take, such as 4GiB [default: 256MiB and 64 times the files that are read]
+    /// Most memory to take, such as 4GiB [default: 256MiB and 64 times the files that are read; for serve and push 2GiB]
     #[arg(long, value_name = "BYTES", global = true, value_parser = bytes, allow_negative_numbers = true)]
     max_memory: Option<u64>,
 }
@@ -75,7 +76,10 @@ enum Command {
 
 pub(crate) fn run() -> Result<ExitCode, Failure> {
     let cli = Cli::parse();
-    memory_bound::hold(cli.max_memory);
+    memory_bound::hold(match cli.command {
+        Command::Serve(_) | Command::Push(_) => cli.max_memory.or(Some(OF_SERVICES as u64)),
+        _ => cli.max_memory,
+    });
     colour::decide(
         cli.color,
         match cli.command {

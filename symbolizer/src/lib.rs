@@ -17,6 +17,7 @@
 //! | folder | what it holds | may import |
 //! | --- | --- | --- |
 //! | [`resolve`] | names for addresses, from ELF files and their debug information | |
+//! | `presence` | whether a log's process runs here | |
 //! | `history` | a fold of events into peak, lifetimes, growth and the like | |
 //! | `model` | the profile as a value | `resolve`, `history` |
 //! | `read` | one reader for each form of input | up to `model` |
@@ -45,6 +46,7 @@ mod input;
 mod join;
 mod model;
 mod naming;
+mod presence;
 mod read;
 mod regular_file;
 mod report;
@@ -93,6 +95,7 @@ pub use naming::site::{Site, SiteKey, SiteMap, Sites, is_allocator};
 pub use naming::symbols::{Symbols, Unnamed};
 pub use naming::tree::{Direction, Node, Tree};
 pub use naming::type_name::type_of;
+pub use presence::raise_limit_of_files;
 pub use read::dump::profile_of_dump;
 pub use read::fold::{Fold, LARGEST_INTERVAL};
 pub use read::jemalloc::{JemallocError, profile_of_jemalloc};

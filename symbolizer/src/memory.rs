@@ -28,6 +28,9 @@ pub const CONSTANT: usize = 256 << 20;
 /// Further bytes that a run may take for each byte of its files.
 pub const MULTIPLE: usize = 64;
 
+/// Bytes that a run may take that follows logs without an end: what these say must not decide it.
+pub const OF_SERVICES: usize = 2 << 30;
+
 /// A thread adds its count to [`TAKEN`] in steps of so many bytes: once for thousands of blocks.
 const STEP: isize = 64 << 10;
 
@@ -84,6 +87,16 @@ pub fn bound(given: Option<usize>, handler: fn(&Exceeded<'_>) -> !) {
     IS_GIVEN.store(given.is_some(), Relaxed);
     BOUND.store(given.unwrap_or(CONSTANT), Relaxed);
     grow(READ.load(Relaxed));
+}
+
+/// Returns how many bytes of followed logs may be in memory, and how many of one of them. The rest
+/// is for the answers and messages that are made of them.
+pub(crate) fn for_followers() -> (u64, u64) {
+    let bound = match IS_GIVEN.load(Relaxed) {
+        true => BOUND.load(Relaxed),
+        false => OF_SERVICES,
+    };
+    (bound as u64 / 2, bound as u64 / 16)
 }
 
 /// Returns how many bytes may still be taken, for a decoder that can leave its data out.

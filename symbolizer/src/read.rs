@@ -13,3 +13,4 @@ pub(crate) mod paired_difference;
 pub(crate) mod parent_log;
 pub(crate) mod pprof;
 pub(crate) mod segments;
+pub(crate) mod tail;

@@ -1,7 +1,8 @@
 //! Baseline: what of a process was sent already, by stack.
 //!
-//! A log is read as a whole each time, and its numbers are rounded as a whole. A message has the
-//! difference of two such roundings. So the messages add up to the last rounding exactly.
+//! The numbers of a log are rounded as a whole. A message has the difference of two such roundings.
+//! So the messages add up to the last rounding exactly. What is in use is an average over the time
+//! of the message: averages over longer times are then those of the messages.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -9,6 +10,7 @@ use std::hash::{BuildHasher, RandomState};
 use crate::export::Increment;
 use crate::model::metric::Numbers;
 use crate::model::profile::Profile;
+use crate::read::fold::averages::Averages;
 
 /// A stack, whatever its index in a reading: the hash of its addresses, and which one it is of
 /// those with this hash. The index changes when old segments of a log are gone.
@@ -25,11 +27,22 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    /// Returns what the profile has beyond the baseline, which becomes that of the profile.
+    /// Until when, since the start of the process.
+    pub(super) fn to_ns(&self) -> u64 {
+        self.to_ns
+    }
+
+    /// Returns what the profile has beyond the baseline, which becomes that of the profile, and the
+    /// averages of what was in use up to `end_ns`.
     ///
     /// Where less was allocated than before, a log was written anew or lost its past: nothing is
     /// taken back, and what comes is counted from there.
-    pub(super) fn advance(&mut self, profile: &Profile) -> Increment {
+    pub(super) fn advance(
+        &mut self,
+        profile: &Profile,
+        averages: &Averages,
+        end_ns: u64,
+    ) -> Increment {
         let mut by_stack = vec![Numbers::default(); profile.stacks.len()];
         for row in &profile.rows {
             if let Some(numbers) = by_stack.get_mut(row.stack as usize) {
@@ -46,20 +59,34 @@ impl Baseline {
             let numbers = Numbers {
                 allocated_objects: now.allocated_objects.saturating_sub(taken.0),
                 allocated_bytes: now.allocated_bytes.saturating_sub(taken.1),
-                ..now
+                ..averaged(now, averages.less(index, end_ns))
             };
             *taken = (now.allocated_objects, now.allocated_bytes);
             if !numbers.is_zero() {
                 stacks.push((index, numbers));
             }
         }
-        let to_ns = profile.run.duration_ns.max(self.to_ns);
+        let to_ns = end_ns.max(self.to_ns);
         let from_ns = std::mem::replace(&mut self.to_ns, to_ns);
         Increment {
             from_ns,
             to_ns,
             stacks,
         }
+    }
+}
+
+/// The numbers with less in use. Bytes come with at least one object.
+fn averaged(now: Numbers, [objects, bytes]: [f64; 2]) -> Numbers {
+    let average = |in_use: u64, less: f64| match less {
+        0.0 => in_use,
+        less => (in_use as f64 - less).round() as u64,
+    };
+    let in_use_bytes = average(now.in_use_bytes, bytes);
+    Numbers {
+        in_use_bytes,
+        in_use_objects: average(now.in_use_objects, objects).max(u64::from(in_use_bytes > 0)),
+        ..now
     }
 }
 
@@ -108,7 +135,7 @@ mod tests {
                 (0..=step / 3).map(|n| (0x1000 + n, step + n)).collect();
             stacks.reverse();
             let profile = profile(&stacks, step * 1000);
-            let increment = baseline.advance(&profile);
+            let increment = baseline.advance(&profile, &Averages::default(), step * 1000);
             assert_eq!(increment.from_ns, last.0);
             let numbers = increment.numbers();
             sum.allocated_bytes += numbers.allocated_bytes;
@@ -125,10 +152,12 @@ mod tests {
     #[test]
     fn what_shrank_is_not_taken_back() {
         let mut baseline = Baseline::default();
-        baseline.advance(&profile(&[(1, 10)], 1));
-        let shrunk = baseline.advance(&profile(&[(1, 4)], 2));
+        baseline.advance(&profile(&[(1, 10)], 1), &Averages::default(), 1);
+        let shrunk = baseline.advance(&profile(&[(1, 4)], 2), &Averages::default(), 2);
         assert_eq!(shrunk.numbers().allocated_bytes, 0);
-        let grown = baseline.advance(&profile(&[(1, 6)], 3)).numbers();
+        let grown = baseline
+            .advance(&profile(&[(1, 6)], 3), &Averages::default(), 3)
+            .numbers();
         assert_eq!(
             grown.allocated_bytes,
             profile(&[(1, 2)], 3).numbers().allocated_bytes

@@ -3,9 +3,11 @@
 //! Memory is needed for live blocks, stacks and rows, not for events. The numbers come from
 //! `heapprof_core`'s ledger, which the writer inside the process runs, too.
 
+pub(crate) mod averages;
 pub(crate) mod detail;
 pub(crate) mod last_samples;
 pub(crate) mod resume;
+pub(crate) mod room;
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,8 +27,10 @@ use crate::model::span::Cut;
 use crate::model::span::Span;
 use crate::model::special_threads::WITH_ITS_PROCESS;
 use crate::model::special_threads::{BEFORE_THE_FORK, is_inherited};
+use crate::read::fold::averages::Averages;
 use crate::read::fold::detail::Keeper;
 use crate::read::fold::last_samples::LastSamples;
+use crate::read::fold::room::Room;
 use crate::read::paired_difference::PairedDifference;
 
 /// Most notices of the library that are kept. It makes few; a joined log has those of all
@@ -67,6 +71,13 @@ pub struct Fold {
     has_inherited: bool,
     /// Bytes from before a fork that were in use at the checkpoint.
     inherited: Fixed,
+    averages: Option<Averages>,
+    /// The bound on what is kept; `None`: there is none.
+    room: Option<Room>,
+    /// Bytes of rows, intervals and threads that the room knows of.
+    made: u64,
+    /// The stack of blocks whose own was left out.
+    stack_without_room: Option<u32>,
 }
 
 impl Fold {
@@ -146,6 +157,8 @@ impl Fold {
     pub(crate) fn so_far(&self) -> Profile {
         let mut profile = self.snapshot("");
         profile.account.counters = self.counters();
+        profile.account.inherited_elsewhere += u64::from(self.without_inherited);
+        profile.account.remarks.extend(self.remark_on_room());
         profile.peak = Some(self.peak);
         profile
     }
@@ -197,8 +210,12 @@ impl Fold {
                 _ => history.free(free.id, free.time_ns),
             }
         }
+        self.average_free(free);
         match self.ledger.free(free.id) {
-            Some(_) => self.keeper.free(free),
+            Some(_) => {
+                self.gives_back_block();
+                self.keeper.free(free);
+            }
             None => self.free_of_unknown(free.id),
         }
     }
@@ -217,6 +234,9 @@ impl Fold {
         self.records += 1;
         if self.resuming {
             self.end_checkpoint_before(&record);
+        }
+        if !self.has_room_for(&record) {
+            return;
         }
         match record {
             Record::Alloc(alloc) => self.alloc(&alloc),
@@ -325,6 +345,9 @@ impl Fold {
 
     fn alloc(&mut self, alloc: &Alloc) {
         self.passed(alloc.time_ns);
+        if !self.has_room_for_block() {
+            return;
+        }
         if self.without_inherited && is_inherited(alloc) {
             self.left_out.insert(alloc.id);
             return;
@@ -382,6 +405,7 @@ impl Fold {
         let (row, weight) = self
             .ledger
             .alloc(alloc.id, index, alloc.size, alloc.interval);
+        self.average_alloc(index, &weight, alloc.time_ns);
         if !is_inherited(alloc) && !self.resuming {
             let weight = weight.on_the_line(alloc.size);
             self.profile.requested.add(&weight);
@@ -429,7 +453,7 @@ impl Fold {
             Some(&index) => index,
             None => {
                 self.profile.account.unknown_stacks += 1;
-                self.new_stack(number, CallStack::default())
+                self.unknown_stack(number)
             }
         };
         if std::mem::take(&mut self.unused[index as usize]) {

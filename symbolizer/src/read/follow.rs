@@ -1,45 +1,34 @@
 //! Follower: a log that grows, folded up to its last complete frame.
 //!
-//! Model: the file is read by position, never mapped, so a file that is truncated meanwhile is no
-//! danger. [`Follower::catch_up`] reads the bytes that were appended since the last call. A frame
-//! is complete or not there yet: the offset stays in front of an incomplete one.
+//! [`Follower::catch_up`] folds what was appended since the last call. If another file has the path
+//! (a rotation, a restart) or the file is shorter than what was read, the fold begins anew. The
+//! rest of a file that was replaced or removed comes first. The segment of a rotated log begins
+//! with a checkpoint, which has all totals and all blocks in use.
 //!
-//! ```text
-//!   file    [frame][frame][frame][fra      grows at the end
-//!                               ^ offset   the next call begins here
-//! ```
+//! Memory is needed for blocks in use, stacks and rows, within a [`Room`].
 //!
-//! If another file has the path (a rotation, a restart) or the file is shorter than what was read,
-//! the fold begins anew. The segment of a rotated log begins with a checkpoint, which has all
-//! totals and all blocks in use. Memory is needed for blocks in use, stacks and rows, and for one
-//! piece of the file while it is read.
-//!
-//! Not here: the blocks that a forked process has from its parent. A follower does not have them;
-//! `parent_log` inserts them when a whole log is read.
+//! The blocks that a forked process has from its parent come from the parent's log, once the
+//! process's own log has its first event.
 
-use std::fs::File;
+mod heir;
+
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use heapprof_core::Totals;
-use heapprof_format::{Counter, ReadErrorKind, Reader};
+use heapprof_format::{Counter, Start};
 
 use crate::memory;
 use crate::model::metric::Numbers;
-use crate::model::profile::{Account, Damage, Profile};
+use crate::model::profile::Profile;
 use crate::model::run::Run;
 use crate::read::fold::Fold;
-use crate::regular_file::RegularFile;
-
-/// Bytes that are read at once.
-const PIECE: usize = 512 << 10;
-/// A longer frame is damage: a writer's frames are far shorter, and a claimed length must not
-/// decide how much memory is taken (Law 12).
-const LONGEST_FRAME: usize = 8 << 20;
-/// Damaged places that are kept; further ones are counted in the last one.
-const MOST_DAMAGE: usize = 64;
+use crate::read::fold::averages::Averages;
+use crate::read::fold::room::SharedRoom;
+use crate::read::tail::Tail;
+use heir::Heir;
 
 /// A log that is followed.
 #[derive(Debug)]
@@ -47,24 +36,28 @@ pub(crate) struct Follower {
     path: PathBuf,
     /// Whether a link at the path is followed: if a user named it.
     may_be_link: bool,
+    options: Options,
     file: Option<Open>,
     /// How often another file had the path, or the file was cut.
     generation: u64,
 }
 
+/// The parts of a log that a follower keeps.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Options {
+    /// Leaves out what a forked process had from its parent, whose log is followed, too.
+    pub(crate) without_inherited: bool,
+    /// Keeps averages of what is in use from that time on.
+    pub(crate) averages_since_ns: Option<u64>,
+    /// The room of all followers, and the most that this one may take of it.
+    pub(crate) room: Option<(Arc<SharedRoom>, u64)>,
+}
+
 /// A file that is being read, and its fold.
 #[derive(Debug)]
 struct Open {
-    file: File,
-    device: u64,
-    inode: u64,
-    /// Where the next frame begins, or is to begin.
-    offset: u64,
-    /// The length of the file at the last call.
-    length: u64,
-    sequence: Option<u32>,
-    account: Account,
-    fold: Fold,
+    tail: Tail,
+    heir: Heir,
 }
 
 /// The change that a call found.
@@ -79,16 +72,17 @@ pub(crate) enum Step {
 }
 
 impl Follower {
-    pub(crate) fn of(path: &Path, may_be_link: bool) -> Follower {
+    pub(crate) fn of(path: &Path, may_be_link: bool, options: Options) -> Follower {
         Follower {
             path: path.to_owned(),
             may_be_link,
+            options,
             file: None,
             generation: 0,
         }
     }
 
-    /// Reads what was appended.
+    /// Reads what was appended. After [`Step::Grown`], another call may find another file.
     ///
     /// # Errors
     /// If the file is gone, or its bytes are no log. The fold so far stays.
@@ -96,37 +90,52 @@ impl Follower {
         let meta = match self.may_be_link {
             true => std::fs::metadata(&self.path),
             false => std::fs::symlink_metadata(&self.path),
-        }?;
-        let is_same = |open: &&mut Open| {
-            (open.device, open.inode) == (meta.dev(), meta.ino()) && meta.len() >= open.offset
         };
-        if let Some(open) = self.file.as_mut().filter(is_same) {
-            if open.length == meta.len() {
-                return Ok(Step::Same);
-            }
-            memory::appended(meta.len() - open.length.min(meta.len()));
-            open.length = meta.len();
-            open.read_on()?;
+        let is_same = |open: &Open| meta.as_ref().is_ok_and(|meta| open.tail.is_of(meta));
+        let is_same = self.file.as_ref().is_some_and(is_same);
+        if self.read_rest()? == Step::Grown {
             return Ok(Step::Grown);
         }
-        let opened = match self.may_be_link {
-            true => RegularFile::open(&self.path),
-            false => RegularFile::open_itself(&self.path),
-        }?;
+        if is_same {
+            return Ok(Step::Same);
+        }
+        meta?;
+        let tail = Tail::open(&self.path, self.may_be_link)?;
+        let room = &self.options.room;
+        let room = room.as_ref().map(|(shared, most)| shared.part(*most));
+        // What the fold so far took is free for the new one.
+        self.file = None;
+        let fold = Fold::new()
+            .without_inherited(self.options.without_inherited)
+            .with_averages_since(self.options.averages_since_ns)
+            .with_room(room);
+        let finds_inherited = !self.options.without_inherited;
         let mut open = Open {
-            device: opened.meta().dev(),
-            inode: opened.meta().ino(),
-            offset: 0,
-            length: opened.meta().len(),
-            file: opened.into_file(),
-            sequence: None,
-            account: Account::default(),
-            fold: Fold::new(),
+            heir: Heir::of(&self.path, tail.owner(), fold, finds_inherited),
+            tail,
         };
         open.read_on()?;
         self.file = Some(open);
         self.generation += 1;
         Ok(Step::Anew)
+    }
+
+    /// Reads what was appended to the file that is open, whatever has its path by now.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn read_rest(&mut self) -> io::Result<Step> {
+        let Some(open) = &mut self.file else {
+            return Ok(Step::Same);
+        };
+        match open.tail.grow() {
+            0 => Ok(Step::Same),
+            more => {
+                memory::appended(more);
+                open.read_on()?;
+                Ok(Step::Grown)
+            }
+        }
     }
 
     /// Forgets what was read: the next call reads the file from its beginning.
@@ -144,14 +153,18 @@ impl Follower {
         self.generation
     }
 
+    fn fold(&self) -> Option<&Fold> {
+        Some(self.file.as_ref()?.heir.fold())
+    }
+
     /// The run so far.
     pub(crate) fn run(&self) -> Option<&Run> {
-        Some(self.file.as_ref()?.fold.run())
+        Some(self.fold()?.run())
     }
 
     /// Records so far.
     pub(crate) fn records(&self) -> u64 {
-        self.file.as_ref().map_or(0, |open| open.fold.records())
+        self.fold().map_or(0, Fold::records)
     }
 
     /// The time since the file was last written; `None`: not known.
@@ -163,154 +176,75 @@ impl Follower {
 
     /// Bytes of the file.
     pub(crate) fn length(&self) -> u64 {
-        self.file.as_ref().map_or(0, |open| open.length)
+        self.file.as_ref().map_or(0, |open| open.tail.length())
     }
 
     /// The totals with their errors.
     pub(crate) fn totals(&self) -> Totals {
-        let open = self.file.as_ref();
-        open.map_or_else(Totals::default, |open| open.fold.ledger().total())
+        self.fold()
+            .map_or_else(Totals::default, |fold| fold.ledger().total())
     }
 
     /// The four totals: sums of the rounded rows, as every output states them.
     pub(crate) fn numbers(&self) -> Numbers {
         let mut sum = Numbers::default();
-        if let Some(open) = &self.file {
-            for row in open.fold.ledger().rows() {
-                sum += Numbers::of(&row.totals);
-            }
+        for row in self
+            .fold()
+            .into_iter()
+            .flat_map(|fold| fold.ledger().rows())
+        {
+            sum += Numbers::of(&row.totals);
         }
         sum
     }
 
     /// The profiler's own counters so far.
     pub(crate) fn counters(&self) -> Vec<(Counter, u64)> {
-        let open = self.file.as_ref();
-        open.map_or_else(Vec::new, |open| open.fold.counters())
+        self.fold().map_or_else(Vec::new, Fold::counters)
     }
 
     /// Damaged places and missing frames so far.
     pub(crate) fn damage(&self) -> u64 {
-        self.file.as_ref().map_or(0, |open| {
-            open.account.damage.len() as u64 + open.account.missing_frames
-        })
+        self.file.as_ref().map_or(0, |open| open.tail.faults())
+    }
+
+    /// Records that were left out, because the log needs too much memory.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.fold().map_or(0, Fold::left_out)
     }
 
     /// The profile so far.
     pub(crate) fn profile(&self) -> Option<Profile> {
         let open = self.file.as_ref()?;
-        let mut profile = open.fold.so_far();
-        profile.account.damage.clone_from(&open.account.damage);
-        profile.account.missing_frames = open.account.missing_frames;
-        profile.account.segments.clone_from(&open.account.segments);
+        let mut profile = open.heir.fold().so_far();
+        open.tail.note(&mut profile.account);
         Some(profile)
+    }
+
+    /// The averages up to that time, which is not before the last event; none at the first call.
+    /// Others are kept from there on.
+    pub(crate) fn take_averages(&mut self, end_ns: u64) -> Averages {
+        self.options.averages_since_ns = Some(end_ns);
+        let open = self.file.as_mut();
+        open.map_or_else(Averages::default, |open| {
+            open.heir.fold_mut().take_averages(end_ns)
+        })
     }
 }
 
 impl Open {
-    /// Reads from the offset to the end of the file, in pieces.
     fn read_on(&mut self) -> io::Result<()> {
-        let mut piece = Vec::new();
-        let mut wanted = PIECE;
-        while self.offset < self.length {
-            let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
-            let is_last = left <= wanted;
-            piece.resize(left.min(wanted), 0);
-            // Shorter than said: the file was cut, which the next call finds.
-            let read = read_at(&self.file, &mut piece, self.offset)?;
-            piece.truncate(read);
-            let is_last = is_last || read < left.min(wanted);
-            let taken = self.take(&piece, is_last)?;
-            self.offset += taken as u64;
-            match taken {
-                0 if is_last => break,
-                // The frame is longer than the piece.
-                0 if wanted < LONGEST_FRAME => wanted *= 2,
-                0 => {
-                    self.damaged(piece.len() as u64, "no intact frame in megabytes");
-                    self.offset += piece.len() as u64;
-                }
-                _ => wanted = PIECE,
-            }
-        }
-        Ok(())
-    }
-
-    /// Folds the complete frames of a piece. Returns how many bytes were used.
-    fn take(&mut self, piece: &[u8], is_last: bool) -> io::Result<usize> {
-        let mut reader = match self.offset {
-            0 => match Reader::new(piece) {
-                Ok(reader) => reader,
-                // The first bytes of a log that is being written.
-                Err(_) if is_last && heapprof_format::FILE_HEADER.starts_with(piece) => {
-                    return Ok(0);
-                }
-                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
-            },
-            _ => Reader::behind(self.sequence, piece),
-        };
-        // The offset of the frame that is being read, behind everything that was used.
-        let used = loop {
-            if let Some(event) = reader.next_event() {
-                self.fold.event(event);
-                continue;
-            }
-            let error = match reader.next_record() {
-                Ok(Some(record)) => {
-                    self.fold.record(record);
-                    continue;
-                }
-                Ok(None) => break reader.offset(),
-                Err(error) => error,
-            };
-            if error.kind == ReadErrorKind::TornTail {
-                break error.offset;
-            }
-            match reader.skip_damage() {
-                Some(skipped) => self.damaged_at(error.offset, skipped, &error.to_string()),
-                // No intact frame follows so far. Records in front of the place are used.
-                None => break error.offset,
-            }
-        };
-        self.sequence = reader.sequence();
-        self.account.missing_frames += reader.missing_frames();
-        self.account.segments.extend_from_slice(reader.segments());
-        Ok(usize::try_from(used).unwrap_or(piece.len()))
-    }
-
-    fn damaged(&mut self, skipped: u64, what: &str) {
-        self.damaged_at(0, skipped, what);
-    }
-
-    /// Notes a damaged place of the piece at the offset.
-    fn damaged_at(&mut self, within: u64, skipped: u64, what: &str) {
-        let damage = &mut self.account.damage;
-        if damage.len() == MOST_DAMAGE {
-            damage[MOST_DAMAGE - 1].skipped += skipped;
-            return;
-        }
-        damage.push(Damage {
-            offset: self.offset + within,
-            skipped,
-            what: what.into(),
-        });
+        self.tail.read_on(&mut self.heir)
     }
 }
 
-/// Reads up to the length of the buffer, less at the end of the file.
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match file.read_at(&mut buffer[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(read) => done += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
+/// The first record of a log, which names its process; `None`: it is not there yet.
+///
+/// # Errors
+/// If the file cannot be read, or is no log.
+pub(crate) fn start_of_log(path: &Path) -> io::Result<Option<Start>> {
+    Tail::open(path, true)?.start()
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,7 +315,7 @@ mod tests {
         let bytes = some_frames().concat();
         for step in [1, 7, 30, 1000] {
             std::fs::write(&path, b"").unwrap();
-            let mut follower = Follower::of(&path, false);
+            let mut follower = Follower::of(&path, false, Options::default());
             for end in (1..bytes.len()).step_by(step).chain([bytes.len()]) {
                 std::fs::write(&path, &bytes[..end]).unwrap();
                 follower.catch_up().unwrap();
@@ -405,7 +339,7 @@ mod tests {
         frames.remove(8);
         let bytes = frames.concat();
         let cut: usize = frames[..8].iter().map(Vec::len).sum();
-        let mut follower = Follower::of(&path, false);
+        let mut follower = Follower::of(&path, false, Options::default());
         for end in [cut, bytes.len()] {
             std::fs::write(&path, &bytes[..end]).unwrap();
             follower.catch_up().unwrap();
@@ -423,7 +357,7 @@ mod tests {
         let path = folder.path().join("a.heaplog");
         let frames = some_frames();
         std::fs::write(&path, frames.concat()).unwrap();
-        let mut follower = Follower::of(&path, false);
+        let mut follower = Follower::of(&path, false, Options::default());
         assert_eq!(follower.catch_up().unwrap(), Step::Anew);
         let all = follower.numbers();
         std::fs::write(&path, frames[..4].concat()).unwrap();
@@ -449,11 +383,13 @@ mod tests {
         ]);
         bytes.extend(vec![7; 100]);
         std::fs::write(&path, &bytes).unwrap();
-        let mut follower = Follower::of(&path, false);
+        let mut follower = Follower::of(&path, false, Options::default());
         follower.catch_up().unwrap();
         assert_eq!(follower.numbers().in_use_bytes, 101);
         std::fs::write(&path, "no log at all").unwrap();
-        let refused = Follower::of(&path, false).catch_up().unwrap_err();
+        let refused = Follower::of(&path, false, Options::default())
+            .catch_up()
+            .unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -21,6 +21,11 @@ pub(crate) trait Taker {
 
     /// Takes the account of the log, after its last record.
     fn account(&mut self, account: Account);
+
+    /// Returns true if the records that follow need not be read.
+    fn has_enough(&self) -> bool {
+        false
+    }
 }
 
 impl Taker for Fold {

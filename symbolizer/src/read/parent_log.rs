@@ -8,6 +8,7 @@
 //!
 //! Not here: opening the parent's log (`input`).
 
+pub(crate) mod growing;
 mod heritage;
 
 use std::path::{Path, PathBuf};
@@ -21,24 +22,82 @@ use crate::model::fork_remark::AT_LEAST;
 use crate::model::fork_remark::MISSING;
 use crate::model::fork_remark::REMARK;
 use crate::model::special_threads::BEFORE_THE_FORK;
-use heritage::Heritage;
+use crate::read::log::Taker as _;
+use heritage::{Heritage, Reading};
 
 /// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.
 const FRAME_BYTES: usize = 1 << 20;
+
+/// The log of an ancestor: its bytes, or a file that is read in pieces.
+pub(crate) trait Log {
+    /// The first record.
+    fn start(&mut self) -> Option<Start>;
+
+    /// Whether the join with its own parent's log was made already.
+    fn is_joined(&mut self) -> bool;
+
+    /// The modules that it begins with.
+    fn modules_at_start(&mut self) -> Vec<Module>;
+
+    /// Hands on its records, until the reading has enough.
+    fn read(&mut self, reading: &mut Reading<'_>);
+}
+
+impl<Bytes: AsRef<[u8]>> Log for Bytes {
+    fn start(&mut self) -> Option<Start> {
+        start_of((*self).as_ref())
+    }
+
+    fn is_joined(&mut self) -> bool {
+        is_joined((*self).as_ref())
+    }
+
+    fn modules_at_start(&mut self) -> Vec<Module> {
+        modules_at_start((*self).as_ref())
+    }
+
+    fn read(&mut self, reading: &mut Reading<'_>) {
+        let Ok(mut reader) = Reader::new((*self).as_ref()) else {
+            return;
+        };
+        while !reading.has_enough() {
+            match reader.next_record() {
+                Ok(Some(record)) => reading.take(record),
+                Ok(None) => break,
+                Err(_) if reader.skip_damage().is_some() => {}
+                Err(_) => break,
+            }
+        }
+    }
+}
 
 /// The log with what it inherited, or with a remark that this could not be found. `None`: it is not
 /// the log of a forked process.
 ///
 /// `open` opens the log at a path if it is that of the process that forked `start`'s.
-pub(crate) fn joined<Log: AsRef<[u8]>>(
+pub(crate) fn joined<L: Log>(
     child: &[u8],
     path: &Path,
-    open: impl Fn(&Path, &Start) -> Option<Log>,
+    open: impl Fn(&Path, &Start) -> Option<L>,
 ) -> Option<Vec<u8>> {
     let start = start_of(child)?;
     if is_joined(child) {
         return None; // it comes from a bundle
     }
+    let records = inherited(start, modules_at_start(child), path, open)?;
+    insert(child, &records)
+}
+
+/// The records that belong behind the first one of a forked process's log: what it inherited, or a
+/// remark that this could not be found. `None`: it is not a forked process.
+///
+/// `modules` are those that the log begins with; `open` as in [`joined`].
+pub(crate) fn inherited<L: Log>(
+    start: Start,
+    modules: Vec<Module>,
+    path: &Path,
+    open: impl Fn(&Path, &Start) -> Option<L>,
+) -> Option<Vec<Record>> {
     let fork = Fork::of(start)?;
     let named = fork.parent.clone();
     let mut records = vec![Record::Thread(Thread {
@@ -49,7 +108,7 @@ pub(crate) fn joined<Log: AsRef<[u8]>>(
     let ancestors = ancestors(fork, path, &open);
     let remark = match ancestors.first().map(|(_, place)| place.display()) {
         Some(parent) => {
-            let heritage = heritage(&ancestors, child, &open);
+            let heritage = heritage(&ancestors, modules, &open);
             let remark = format!(
                 "{REMARK}{}{} samples in use then, from {parent}",
                 if heritage.is_complete() { "" } else { AT_LEAST },
@@ -74,7 +133,7 @@ pub(crate) fn joined<Log: AsRef<[u8]>>(
             name: remark,
         },
     );
-    insert(child, &records)
+    Some(records)
 }
 
 /// A fork, as the child's log states it.
@@ -104,19 +163,19 @@ impl Fork {
 
 /// The forks that led to a process, its own first, and the path of each parent's log, as far as the
 /// logs are there.
-fn ancestors<Log: AsRef<[u8]>>(
+fn ancestors<L: Log>(
     fork: Fork,
     path: &Path,
-    open: &impl Fn(&Path, &Start) -> Option<Log>,
+    open: &impl Fn(&Path, &Start) -> Option<L>,
 ) -> Vec<(Fork, PathBuf)> {
     let mut ancestors = Vec::new();
     let (mut next, mut child) = (Some(fork), path.to_owned());
     while let Some(fork) = next.take() {
         let found = places(&fork.parent, &child).find_map(|place| {
-            let log = open(&place, &fork.child)?;
+            let mut log = open(&place, &fork.child)?;
             // A log that is joined already has all blocks from before it.
-            let is_last = is_joined(log.as_ref());
-            let start = start_of(log.as_ref()).filter(|_| !is_last);
+            let is_last = log.is_joined();
+            let start = log.start().filter(|_| !is_last);
             Some((start.and_then(Fork::of), place))
         });
         if let Some((further, place)) = found {
@@ -130,28 +189,29 @@ fn ancestors<Log: AsRef<[u8]>>(
 
 /// The blocks that a process has from its ancestors. Their logs are read one after the other, the
 /// first ancestor's first, each once and up to the fork that led to the next.
-fn heritage<Log: AsRef<[u8]>>(
+fn heritage<L: Log>(
     ancestors: &[(Fork, PathBuf)],
-    child: &[u8],
-    open: &impl Fn(&Path, &Start) -> Option<Log>,
+    modules: Vec<Module>,
+    open: &impl Fn(&Path, &Start) -> Option<L>,
 ) -> Heritage {
     let mut heritage = Heritage::default();
-    let mut log = None;
+    let mut modules = Some(modules);
+    let mut log: Option<L> = None;
     let mut all = ancestors.iter().rev().peekable();
     while let Some((fork, place)) = all.next() {
-        let Some(parent) = log.take().or_else(|| open(place, &fork.child)) else {
+        let Some(mut parent) = log.take().or_else(|| open(place, &fork.child)) else {
             // It was there a moment ago.
             heritage = Heritage::default();
             continue;
         };
-        heritage.read(parent.as_ref(), fork.at_ns);
+        parent.read(&mut heritage.reading(fork.at_ns));
         match all.peek() {
             Some((next, place)) => {
                 log = open(place, &next.child);
-                let modules = log.as_ref().map(|log| modules_at_start(log.as_ref()));
+                let modules = log.as_mut().map(Log::modules_at_start);
                 heritage.fork(modules.unwrap_or_default(), false);
             }
-            None => heritage.fork(modules_at_start(child), true),
+            None => heritage.fork(modules.take().unwrap_or_default(), true),
         }
     }
     heritage
@@ -160,10 +220,14 @@ fn heritage<Log: AsRef<[u8]>>(
 /// Returns true if a log is the one that the log of `child` names by its number: another log may
 /// stand at its place by now, or be planted there. A parent is older, so no log leads to itself.
 pub(crate) fn is_parent(log: &[u8], child: &Start) -> bool {
+    start_of(log).is_some_and(|start| is_start_of_parent(&start, child))
+}
+
+/// The same, of the first record of a log.
+fn is_start_of_parent(start: &Start, child: &Start) -> bool {
     child.parent_log_number != 0
-        && start_of(log).is_some_and(|start| {
-            start.log_number == child.parent_log_number && start.monotonic_ns < child.monotonic_ns
-        })
+        && start.log_number == child.parent_log_number
+        && start.monotonic_ns < child.monotonic_ns
 }
 
 /// The first record of a log.
@@ -180,7 +244,12 @@ fn is_joined(log: &[u8]) -> bool {
         reader.next_record().ok()?;
         reader.next_record().ok()?
     });
-    matches!(second, Some(Record::Marker { name, .. }) if name.starts_with(REMARK))
+    matches!(second, Some(record) if is_remark_of_join(&record))
+}
+
+/// Returns true for the second record of a log if the join was made already.
+pub(crate) fn is_remark_of_join(second: &Record) -> bool {
+    matches!(second, Record::Marker { name, .. } if name.starts_with(REMARK))
 }
 
 /// Where the parent's log may be: where it was, or beside the child's.

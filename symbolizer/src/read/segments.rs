@@ -176,7 +176,7 @@ pub fn newest_of(name: &str) -> Option<String> {
 }
 
 /// Files that may be segments of the same log.
-fn candidates(path: &Path) -> Vec<PathBuf> {
+pub(crate) fn candidates(path: &Path) -> Vec<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

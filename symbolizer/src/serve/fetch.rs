@@ -202,7 +202,7 @@ pub(super) fn text(shared: &Shared, request: &Request) -> Response {
 /// The words of the command line.
 pub(super) fn command_line(shared: &Shared, request: &Request, between: &str) -> Response {
     match chosen(shared, request) {
-        Ok(process) => Response::text(process.summary().run.args.join(between)),
+        Ok(process) => Response::text(process.args().join(between)),
         Err(refusal) => refusal,
     }
 }
@@ -259,9 +259,9 @@ pub(super) fn index(shared: &Shared) -> Response {
         let summary = process.summary();
         page.push_str(&format!(
             "heap?pid={}  {}  {}\n",
-            summary.run.pid,
+            summary.pid,
             summary.life.name(),
-            Printable(summary.run.name())
+            Printable(&summary.name)
         ));
     }
     Response::text(page)

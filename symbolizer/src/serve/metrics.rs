@@ -4,6 +4,7 @@
 //! gone, and Prometheus keeps what it scraped of these.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -12,14 +13,14 @@ use crate::model::printable::Printable;
 
 use super::Shared;
 use super::http::{Request, Response};
-use super::process::{Life, Process, Summary, resident};
+use super::process::{Life, Process, Summary};
 
 /// The content type of the text form.
 const TEXT_FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A metric of each process: name, type, help, and its value.
 type Of = fn(&Summary) -> Option<f64>;
-const OF_PROCESSES: [(&str, &str, &str, Of); 10] = [
+const OF_PROCESSES: [(&str, &str, &str, Of); 11] = [
     (
         "heapprof_in_use_bytes",
         "gauge",
@@ -54,7 +55,7 @@ const OF_PROCESSES: [(&str, &str, &str, Of); 10] = [
         "heapprof_resident_bytes",
         "gauge",
         "Resident memory of the process, as the kernel has it.",
-        |s| resident(&s.run).map(|bytes| bytes as f64),
+        |s| s.resident.map(|bytes| bytes as f64),
     ),
     ("heapprof_log_bytes", "gauge", "Length of the log.", |s| {
         Some(s.log_bytes as f64)
@@ -69,16 +70,19 @@ const OF_PROCESSES: [(&str, &str, &str, Of); 10] = [
         "heapprof_sampling_interval_bytes",
         "gauge",
         "Mean interval between samples; 0: recording is stopped.",
-        |s| {
-            let now = s.run.regimes.last().map(|regime| regime.interval);
-            now.or(s.run.interval).map(|bytes| bytes as f64)
-        },
+        |s| s.interval.map(|bytes| bytes as f64),
     ),
     (
         "heapprof_process_start_time_seconds",
         "gauge",
         "When the log began, since 1970.",
-        |s| Some(s.run.start_wall_ns as f64 / 1e9),
+        |s| Some(s.started_ns as f64 / 1e9),
+    ),
+    (
+        "heapprof_left_out_records_total",
+        "counter",
+        "Records of the log that have no room in the memory of the server: numbers are too low.",
+        |s| Some(s.left_out as f64),
     ),
 ];
 
@@ -88,10 +92,10 @@ pub(super) fn metrics(shared: &Shared, request: &Request) -> Response {
     // A target that was discovered is one process.
     let (pid, id) = (request.parameter("pid"), request.parameter("log"));
     let is_asked = |process: &Process, summary: &Summary| {
-        let is_pid = |pid: &String| *pid == summary.run.pid.to_string();
+        let is_pid = |pid: &String| *pid == summary.pid.to_string();
         pid.as_ref().is_none_or(is_pid) && id.as_ref().is_none_or(|id| *id == process.id)
     };
-    let summaries: Vec<(String, Summary)> = (all.iter())
+    let summaries: Vec<(String, Arc<Summary>)> = (all.iter())
         .map(|process| (process, process.summary()))
         .filter(|(_, summary)| summary.life == Life::Running && summary.log_bytes > 0)
         .filter(|(process, summary)| is_asked(process, summary))
@@ -166,8 +170,8 @@ pub(super) fn metrics(shared: &Shared, request: &Request) -> Response {
 fn labels(process: &Process, summary: &Summary) -> String {
     format!(
         "pid=\"{}\",program=\"{}\",log=\"{}\"",
-        summary.run.pid,
-        escaped(summary.run.name()),
+        summary.pid,
+        escaped(&summary.name),
         escaped(&process.log())
     )
 }
@@ -194,14 +198,14 @@ pub(super) fn targets(shared: &Shared, request: &Request) -> Response {
         .map(|process| (process, process.summary()))
         .filter(|(_, summary)| summary.life == Life::Running && summary.log_bytes > 0)
         .map(|(process, summary)| {
-            let pid = summary.run.pid.to_string();
+            let pid = summary.pid.to_string();
             json!({
                 "targets": [host],
                 "labels": {
                     "__param_pid": pid,
                     "__param_log": process.id,
                     "pid": pid,
-                    "program": Printable(summary.run.name()).to_string(),
+                    "program": Printable(&summary.name).to_string(),
                     "log": Printable(&process.log()).to_string(),
                 },
             })

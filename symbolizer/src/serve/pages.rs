@@ -61,19 +61,18 @@ pub(super) fn processes(shared: &Shared) -> Response {
     let processes: Vec<serde_json::Value> = (shared.table.all().iter())
         .map(|process| {
             let summary = process.summary();
-            let run = &summary.run;
             let numbers = &summary.numbers;
             json!({
                 "id": process.id,
                 "log": Printable(&process.log()).to_string(),
-                "name": Printable(run.name()).to_string(),
-                "command": Printable(&run.args.join(" ")).to_string(),
-                "pid": run.pid,
-                "forked_from": run.forked_from,
+                "name": Printable(&summary.name).to_string(),
+                "command": Printable(&summary.args.join(" ")).to_string(),
+                "pid": summary.pid,
+                "forked_from": summary.forked_from,
                 "state": summary.life.name(),
-                "ending": run.ending.describe(),
-                "started_ms": run.start_wall_ns / 1_000_000,
-                "duration_s": run.duration_ns as f64 / 1e9,
+                "ending": summary.ending,
+                "started_ms": summary.started_ns / 1_000_000,
+                "duration_s": summary.duration_ns as f64 / 1e9,
                 "in_use_bytes": numbers.in_use_bytes,
                 "in_use_error_bytes": summary.in_use_error.round(),
                 "in_use_objects": numbers.in_use_objects,
@@ -82,6 +81,8 @@ pub(super) fn processes(shared: &Shared) -> Response {
                 "growth_bytes_per_second": summary.growth,
                 "log_bytes": summary.log_bytes,
                 "damaged_places": summary.damage,
+                "left_out_records": summary.left_out,
+                "resident_bytes": summary.resident,
                 "error": summary.error.as_deref().map(|error| Printable(error).to_string()),
             })
         })
@@ -167,7 +168,7 @@ pub(super) fn control(process: &Arc<Process>, request: &Request) -> Response {
             "command is one of: status, start, stop, interval BYTES, mark NAME, dump REASON",
         );
     }
-    let pid = process.summary().run.pid;
+    let pid = process.summary().pid;
     let asked = Attached::to(pid).and_then(|attached| {
         // Its number may be another process's by now, or one in another container.
         let status = attached.ask("status")?;

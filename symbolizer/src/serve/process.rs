@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
@@ -14,7 +14,8 @@ use crate::model::metric::Numbers;
 use crate::model::profile::{CallStack, Place, Profile};
 use crate::model::run::{Ending, Run};
 use crate::naming::symbols::Symbols;
-use crate::read::follow::{Follower, Step};
+use crate::presence;
+use crate::read::follow::{Follower, Options, Step};
 use crate::resolve::SearchPath;
 
 /// A log that has not changed for so long, of a process that cannot be seen, is a process's that is
@@ -35,12 +36,37 @@ pub(super) struct Process {
     pub(super) id: String,
     pub(super) path: PathBuf,
     state: Mutex<State>,
+    /// The summary of the last look: to read it, nobody waits for a look.
+    summary: Mutex<Arc<Summary>>,
 }
+
+/// Bytes of a command line that a summary has.
+const MOST_COMMAND: usize = 2000;
+/// Bytes of a name in a summary: it comes from the log.
+const MOST_NAME: usize = 300;
 
 /// The numbers and the state of a process, whether or not its fold is in memory.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Summary {
-    pub(super) run: Run,
+    pub(super) pid: u32,
+    /// The name of the program, without folders.
+    pub(super) name: String,
+    /// The path of the program.
+    program: String,
+    /// The words of the command line, the first ones if they are long.
+    pub(super) args: Vec<String>,
+    pub(super) forked_from: u32,
+    pub(super) started_ns: u64,
+    pub(super) duration_ns: u64,
+    /// The mean interval between samples now.
+    pub(super) interval: Option<u64>,
+    /// How it ended, in words.
+    pub(super) ending: String,
+    has_ended: bool,
+    /// Resident bytes, if it runs here.
+    pub(super) resident: Option<u64>,
+    /// Records that were left out of the fold, for want of room.
+    pub(super) left_out: u64,
     pub(super) numbers: Numbers,
     /// Standard error of the bytes in use.
     pub(super) in_use_error: f64,
@@ -105,7 +131,7 @@ pub(super) struct Answer {
 }
 
 impl Process {
-    pub(super) fn of(path: &Path, may_be_link: bool) -> Process {
+    pub(super) fn of(path: &Path, may_be_link: bool, options: Options) -> Process {
         let hash = Sha256::digest(path.as_os_str().as_encoded_bytes());
         let now = Instant::now();
         Process {
@@ -115,8 +141,9 @@ impl Process {
                 .map(|byte| format!("{byte:02x}"))
                 .collect(),
             path: path.to_owned(),
+            summary: Mutex::default(),
             state: Mutex::new(State {
-                follower: Follower::of(path, may_be_link),
+                follower: Follower::of(path, may_be_link, options),
                 summary: Summary::default(),
                 symbols: Symbols::default(),
                 asked: HashSet::new(),
@@ -135,8 +162,22 @@ impl Process {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn summary(&self) -> Summary {
-        self.lock().summary.clone()
+    pub(super) fn summary(&self) -> Arc<Summary> {
+        let summary = self.summary.lock();
+        Arc::clone(&summary.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The words of the command line.
+    pub(super) fn args(&self) -> Vec<String> {
+        match self.lock().follower.run() {
+            Some(run) => run.args.clone(),
+            None => self.summary().args.clone(),
+        }
+    }
+
+    fn publish(&self, state: &State) {
+        let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
+        *summary = Arc::new(state.summary.clone());
     }
 
     /// The name of the log without folders.
@@ -163,6 +204,7 @@ impl Process {
         }
         state.catch_up();
         state.forget_if_unused(&self.path);
+        self.publish(&state);
     }
 
     /// The state with everything that the log has now.
@@ -171,6 +213,7 @@ impl Process {
         state.asked_for = Instant::now();
         state.settled = None;
         state.catch_up();
+        self.publish(&state);
         state
     }
 }
@@ -190,37 +233,45 @@ impl State {
     }
 
     fn catch_up(&mut self) {
-        match self.follower.catch_up() {
-            Ok(step) => {
-                self.summary.error = None;
-                if step != Step::Same {
-                    self.sum_up();
+        // The rest of a file that was replaced comes before the new one.
+        for _ in 0..2 {
+            match self.follower.catch_up() {
+                Ok(step) => {
+                    self.summary.error = None;
+                    if step != Step::Same {
+                        self.sum_up();
+                    }
                 }
+                Err(error) => self.summary.error = Some(in_words(&error)),
             }
-            Err(error) => self.summary.error = Some(in_words(&error)),
         }
-        self.summary.life = self.life();
+        let is_there = presence::is_there(self.summary.pid, &self.summary.program);
+        self.summary.life = self.life(is_there);
+        self.summary.resident = match is_there {
+            Some(true) => presence::resident_bytes(self.summary.pid),
+            _ => None,
+        };
         self.remember();
     }
 
     fn sum_up(&mut self) {
         let summary = &mut self.summary;
         if let Some(run) = self.follower.run() {
-            summary.run.clone_from(run);
+            summary.take_run(run);
         }
         summary.numbers = self.follower.numbers();
         summary.in_use_error = self.follower.totals().in_use.bytes_error();
         summary.log_bytes = self.follower.length();
         summary.counters = self.follower.counters();
         summary.damage = self.follower.damage();
+        summary.left_out = self.follower.left_out();
     }
 
-    fn life(&self) -> Life {
-        let run = &self.summary.run;
-        if let Ending::Said(_) = run.ending {
+    fn life(&self, is_there: Option<bool>) -> Life {
+        if self.summary.has_ended {
             return Life::Ended;
         }
-        match is_there(run) {
+        match is_there {
             Some(true) => Life::Running,
             _ if self
                 .follower
@@ -332,29 +383,38 @@ impl State {
     }
 }
 
-/// Whether a process of that number and program runs here; `None`: that cannot be told.
-fn is_there(run: &Run) -> Option<bool> {
-    if run.pid == 0 {
-        return None;
-    }
-    match std::fs::read_link(format!("/proc/{}/exe", run.pid)) {
-        Ok(exe) => {
-            let exe = exe.to_string_lossy();
-            Some(exe.strip_suffix(" (deleted)").unwrap_or(&exe) == run.program)
+impl Summary {
+    fn take_run(&mut self, run: &Run) {
+        self.duration_ns = run.duration_ns;
+        let now = run.regimes.last().map(|regime| regime.interval);
+        self.interval = now.or(run.interval);
+        if let Ending::Said(_) = run.ending {
+            self.has_ended = true;
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
-        Err(_) => None,
+        if (self.pid, self.started_ns) == (run.pid, run.start_wall_ns) && !self.has_ended {
+            return; // the rest stays
+        }
+        self.has_ended = matches!(run.ending, Ending::Said(_));
+        self.pid = run.pid;
+        self.name = cut(run.name(), MOST_NAME).to_owned();
+        self.program.clone_from(&run.program);
+        self.forked_from = run.forked_from;
+        self.started_ns = run.start_wall_ns;
+        self.ending = run.ending.describe().to_string();
+        let mut room = MOST_COMMAND;
+        self.args = (run.args.iter())
+            .map_while(|word| {
+                let word = cut(word, room);
+                room = room.checked_sub(word.len() + 1)?;
+                Some(word.to_owned())
+            })
+            .collect();
     }
 }
 
-/// Resident bytes of a process that runs here.
-pub(super) fn resident(run: &Run) -> Option<u64> {
-    is_there(run).filter(|is_there| *is_there)?;
-    let statm = std::fs::read_to_string(format!("/proc/{}/statm", run.pid)).ok()?;
-    let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
-    // SAFETY: a system call without memory.
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    pages.checked_mul(u64::try_from(page).ok()?)
+/// The beginning of a text, of so many bytes at most.
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
 }
 
 fn in_words(error: &io::Error) -> String {

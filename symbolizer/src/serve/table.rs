@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::memory;
+use crate::read::fold::room::SharedRoom;
+use crate::read::follow::Options;
 use crate::read::segments::newest_of;
 
 use super::process::{Life, Process, Summary};
@@ -26,14 +29,20 @@ pub(super) struct Table {
     sources: Vec<Source>,
     processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
     left_out: Mutex<usize>,
+    options: Options,
 }
 
 impl Table {
     pub(super) fn of(sources: Vec<Source>) -> Table {
+        let (all, one) = memory::for_followers();
         Table {
             sources,
             processes: Mutex::new(BTreeMap::new()),
             left_out: Mutex::new(0),
+            options: Options {
+                room: Some((SharedRoom::of(all), one)),
+                ..Options::default()
+            },
         }
     }
 
@@ -75,7 +84,7 @@ impl Table {
         processes.retain(|path, _| paths.contains(path.as_path()));
         for (path, may_be_link) in &found {
             if !processes.contains_key(path) {
-                let process = Arc::new(Process::of(path, *may_be_link));
+                let process = Arc::new(Process::of(path, *may_be_link, self.options.clone()));
                 processes.insert(path.clone(), process);
             }
         }
@@ -106,16 +115,16 @@ impl Table {
         id: Option<&str>,
     ) -> Result<Arc<Process>, (u16, String)> {
         let all = self.all();
-        let summaries: Vec<(Arc<Process>, Summary)> = (all
+        let summaries: Vec<(Arc<Process>, Arc<Summary>)> = (all
             .into_iter()
             .map(|process| (Arc::clone(&process), process.summary())))
         .collect();
-        let is_meant = |(process, summary): &&(Arc<Process>, Summary)| {
+        let is_meant = |(process, summary): &&(Arc<Process>, Arc<Summary>)| {
             id.is_none_or(|id| process.id == id)
-                && pid.is_none_or(|pid| summary.run.pid.to_string() == pid)
+                && pid.is_none_or(|pid| summary.pid.to_string() == pid)
         };
-        let meant: Vec<&(Arc<Process>, Summary)> = summaries.iter().filter(is_meant).collect();
-        let running: Vec<&(Arc<Process>, Summary)> = (meant.iter().copied())
+        let meant: Vec<&(Arc<Process>, Arc<Summary>)> = summaries.iter().filter(is_meant).collect();
+        let running: Vec<&(Arc<Process>, Arc<Summary>)> = (meant.iter().copied())
             .filter(|(_, summary)| summary.life == Life::Running)
             .collect();
         match (&running[..], &meant[..]) {
@@ -128,7 +137,7 @@ impl Table {
                 };
                 let newest = of_these
                     .iter()
-                    .max_by_key(|(_, summary)| summary.run.start_wall_ns);
+                    .max_by_key(|(_, summary)| summary.started_ns);
                 if let Some((process, _)) = newest {
                     return Ok(Arc::clone(process));
                 }
@@ -148,9 +157,9 @@ impl Table {
         for (process, summary) in listed {
             lines.push_str(&format!(
                 "?pid={}  {}  {}  ?log={}\n",
-                summary.run.pid,
+                summary.pid,
                 summary.life.name(),
-                crate::model::printable::Printable(summary.run.name()),
+                crate::model::printable::Printable(&summary.name),
                 process.id
             ));
         }

@@ -12,7 +12,7 @@ use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::push::{
     Account, Cause, Delivery, Grown, Logs, Protocol, Receiver, Subject, message_of,
 };
-use heapprof_symbolizer::{InputError, Symbols};
+use heapprof_symbolizer::{InputError, Symbols, raise_limit_of_files};
 
 use crate::cli::options::choice::choice;
 use crate::cli::options::quantity;
@@ -128,6 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let credentials = args.credentials.read()?;
     let receiver = Receiver::of(&args.to, args.format, &credentials, timeout)
         .map_err(|error| Failure::Senseless(format!("--to: {error}")))?;
+    raise_limit_of_files();
     let roots = sources(args)?;
     // Before there is a second thread.
     let signals = Signals::block();

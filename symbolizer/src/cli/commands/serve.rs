@@ -5,9 +5,9 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::Printable;
 use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::serve::{Options, Server, Source};
+use heapprof_symbolizer::{Printable, raise_limit_of_files};
 
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
@@ -45,6 +45,7 @@ pub(crate) struct Args {
 const SHORTEST_TOKEN: usize = 16;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    raise_limit_of_files();
     let until = ending_signals()
         .map_err(|error| Failure::Asked(format!("cannot wait for signals: {error}")))?;
     let given = given_token(args.token_file.as_deref())?;

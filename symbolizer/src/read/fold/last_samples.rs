@@ -27,6 +27,11 @@ pub(crate) struct LastSamples {
 type LastSample = (Weight, u64);
 
 impl LastSamples {
+    /// Returns the number of threads.
+    pub(crate) fn threads(&self) -> usize {
+        self.of_thread.len() + usize::from(self.newest.is_some())
+    }
+
     /// A thread's next sample, with its bytes.
     #[inline]
     pub(crate) fn sampled(&mut self, thread: u32, weight: Weight, bytes: u64) {

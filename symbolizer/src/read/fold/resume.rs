@@ -98,8 +98,10 @@ impl Fold {
         }
         let in_use = |ledger: &Ledger| ledger.total().in_use.bytes_fixed();
         let before = in_use(&self.ledger);
+        self.average_free(free);
         match self.ledger.free(free.id) {
             Some(_) => {
+                self.gives_back_block();
                 self.inherited -= before - in_use(&self.ledger);
                 self.keeper.free(free);
             }

@@ -18,11 +18,13 @@
 use std::collections::{HashMap, HashSet};
 
 use heapprof_core::NumberMap;
-use heapprof_format::{Alloc, Module, Reader, Record, Segment, Stack};
+use heapprof_format::{Alloc, Module, Record, Segment, Stack};
 
 use crate::model::loaded_module::LoadedModule;
 use crate::model::module_index::ModuleIndex;
+use crate::model::profile::Account;
 use crate::model::special_threads::BEFORE_THE_FORK;
+use crate::read::log::Taker;
 
 /// Inherited stacks are numbered from here: a writer never comes so far.
 const FIRST_STACK: u32 = 1 << 31;
@@ -97,6 +99,64 @@ impl Past {
     }
 }
 
+/// A log of an ancestor that is being read.
+pub(crate) struct Reading<'a> {
+    heritage: &'a mut Heritage,
+    moment_ns: u64,
+    /// When the log's process began.
+    began_ns: u64,
+    in_checkpoint: bool,
+    is_over: bool,
+}
+
+impl Reading<'_> {
+    fn is_before(&self, time_ns: u64) -> bool {
+        self.began_ns.saturating_add(time_ns) <= self.moment_ns
+    }
+}
+
+impl Taker for Reading<'_> {
+    fn take(&mut self, record: Record) {
+        if self.is_over {
+            return;
+        }
+        match record {
+            Record::Start(start) => self.began_ns = start.monotonic_ns,
+            Record::Stack(stack) => {
+                self.heritage.log.stacks.insert(stack.number, stack);
+            }
+            Record::Module(module) if self.is_before(module.time_ns) => {
+                self.heritage.log.loaded(module);
+            }
+            Record::ModuleGone { module, time_ns } if self.is_before(time_ns) => {
+                self.heritage.log.unloaded(module, time_ns);
+            }
+            Record::Checkpoint(checkpoint) => {
+                self.heritage.is_cut |= !self.is_before(checkpoint.time_ns);
+                self.in_checkpoint = true;
+            }
+            Record::CheckpointEnd { .. } => self.in_checkpoint = false,
+            Record::Alloc(alloc) if self.is_before(alloc.time_ns) => {
+                self.heritage.log.took(alloc);
+            }
+            Record::Free(free) if self.is_before(free.time_ns) => {
+                if self.heritage.log.blocks.remove(&free.id).is_none() {
+                    self.heritage.blocks.remove(&free.id);
+                }
+            }
+            // Behind a checkpoint, records are in the order of time.
+            Record::Alloc(_) | Record::Free(_) if !self.in_checkpoint => self.is_over = true,
+            _ => {}
+        }
+    }
+
+    fn account(&mut self, _: Account) {}
+
+    fn has_enough(&self) -> bool {
+        self.is_over
+    }
+}
+
 impl Heritage {
     /// How many samples it has.
     pub(super) fn samples(&self) -> usize {
@@ -108,46 +168,14 @@ impl Heritage {
         !self.is_cut
     }
 
-    /// Reads the next ancestor's log up to a moment of the monotonic clock.
-    pub(super) fn read(&mut self, log: &[u8], moment_ns: u64) {
-        let mut began = 0u64;
-        let mut in_checkpoint = false;
-        let Ok(mut reader) = Reader::new(log) else {
-            return;
-        };
-        loop {
-            let is_before = |time_ns| began.saturating_add(time_ns) <= moment_ns;
-            match reader.next_record() {
-                Ok(Some(Record::Start(start))) => began = start.monotonic_ns,
-                Ok(Some(Record::Stack(stack))) => {
-                    self.log.stacks.insert(stack.number, stack);
-                }
-                Ok(Some(Record::Module(module))) if is_before(module.time_ns) => {
-                    self.log.loaded(module);
-                }
-                Ok(Some(Record::ModuleGone { module, time_ns })) if is_before(time_ns) => {
-                    self.log.unloaded(module, time_ns);
-                }
-                Ok(Some(Record::Checkpoint(checkpoint))) => {
-                    self.is_cut |= !is_before(checkpoint.time_ns);
-                    in_checkpoint = true;
-                }
-                Ok(Some(Record::CheckpointEnd { .. })) => in_checkpoint = false,
-                Ok(Some(Record::Alloc(alloc))) if is_before(alloc.time_ns) => {
-                    self.log.took(alloc);
-                }
-                Ok(Some(Record::Free(free))) if is_before(free.time_ns) => {
-                    if self.log.blocks.remove(&free.id).is_none() {
-                        self.blocks.remove(&free.id);
-                    }
-                }
-                // Behind a checkpoint, records are in the order of time.
-                Ok(Some(Record::Alloc(_) | Record::Free(_))) if !in_checkpoint => break,
-                Ok(Some(_)) => {}
-                Ok(None) => break,
-                Err(_) if reader.skip_damage().is_some() => {}
-                Err(_) => break,
-            }
+    /// Begins to read the next ancestor's log, up to a moment of the monotonic clock.
+    pub(super) fn reading(&mut self, moment_ns: u64) -> Reading<'_> {
+        Reading {
+            heritage: self,
+            moment_ns,
+            began_ns: 0,
+            in_checkpoint: false,
+            is_over: false,
         }
     }
 

@@ -1,0 +1,256 @@
+//! Tail: a log file that grows, read on from where the last reading ended.
+//!
+//! Model: the file is read by position, never mapped, so a file that is truncated meanwhile is no
+//! danger. A frame is complete or not there yet: the offset stays in front of an incomplete one.
+//!
+//! ```text
+//!   file    [frame][frame][frame][fra      grows at the end
+//!                               ^ offset   the next reading begins here
+//! ```
+//!
+//! One piece of the file is in memory while it is read.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+use heapprof_format::{ReadErrorKind, Reader, Record, SegmentStart, Start};
+
+use crate::model::profile::{Account, Damage};
+use crate::read::log::Taker;
+use crate::regular_file::RegularFile;
+
+/// Bytes that are read at once.
+const PIECE: usize = 512 << 10;
+/// A longer frame is damage: a writer's frames are far shorter, and a claimed length must not
+/// decide how much memory is taken (Law 12).
+const LONGEST_FRAME: usize = 8 << 20;
+/// Damaged places that are kept; further ones are counted in the last one.
+const MOST_DAMAGE: usize = 64;
+/// Segments that are kept.
+const MOST_SEGMENTS: usize = 4096;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Tail {
+    file: File,
+    device: u64,
+    inode: u64,
+    /// The user whose file it is.
+    owner: u32,
+    /// Where the next frame begins, or is to begin.
+    offset: u64,
+    /// The length of the file, as far as it is known.
+    length: u64,
+    sequence: Option<u32>,
+    damage: Vec<Damage>,
+    missing_frames: u64,
+    segments: Vec<SegmentStart>,
+}
+
+impl Tail {
+    /// Opens a file. `may_be_link`: whether a link at the path is followed.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is no regular file.
+    pub(crate) fn open(path: &Path, may_be_link: bool) -> io::Result<Tail> {
+        let opened = match may_be_link {
+            true => RegularFile::open(path),
+            false => RegularFile::open_itself(path),
+        }?;
+        let meta = opened.meta();
+        Ok(Tail {
+            device: meta.dev(),
+            inode: meta.ino(),
+            owner: meta.uid(),
+            offset: 0,
+            length: meta.len(),
+            file: opened.into_file(),
+            sequence: None,
+            damage: Vec::new(),
+            missing_frames: 0,
+            segments: Vec::new(),
+        })
+    }
+
+    /// Whether these are the metadata of this file, which was not cut.
+    pub(crate) fn is_of(&self, meta: &Metadata) -> bool {
+        (self.device, self.inode) == (meta.dev(), meta.ino()) && meta.len() >= self.offset
+    }
+
+    /// Asks for the length of the file, whatever has its path. Returns how many bytes came.
+    pub(crate) fn grow(&mut self) -> u64 {
+        let length = self.file.metadata().map_or(self.length, |meta| meta.len());
+        let more = length.saturating_sub(self.length);
+        self.length = length;
+        more
+    }
+
+    /// The user whose file it is.
+    pub(crate) fn owner(&self) -> u32 {
+        self.owner
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Damaged places and missing frames so far.
+    pub(crate) fn faults(&self) -> u64 {
+        self.damage.len() as u64 + self.missing_frames
+    }
+
+    /// States in an account what was wrong with the file so far.
+    pub(crate) fn note(&self, account: &mut Account) {
+        account.damage.clone_from(&self.damage);
+        account.missing_frames = self.missing_frames;
+        account.segments.clone_from(&self.segments);
+    }
+
+    /// The first record of the file, read anew; `None`: it is not there, or another one.
+    ///
+    /// # Errors
+    /// If the bytes are no log.
+    pub(crate) fn start(&mut self) -> io::Result<Option<Start>> {
+        let mut first = First::default();
+        self.rewind();
+        self.read_on(&mut first)?;
+        self.rewind();
+        Ok(first.start)
+    }
+
+    /// Goes back to the beginning of the file.
+    pub(crate) fn rewind(&mut self) {
+        self.offset = 0;
+        self.sequence = None;
+        self.damage.clear();
+        self.missing_frames = 0;
+        self.segments.clear();
+    }
+
+    /// Reads from the offset to the end of the file, in pieces.
+    ///
+    /// # Errors
+    /// Those of the system, and if the bytes are no log.
+    pub(crate) fn read_on(&mut self, taker: &mut impl Taker) -> io::Result<()> {
+        let mut piece = Vec::new();
+        let mut wanted = PIECE;
+        while self.offset < self.length && !taker.has_enough() {
+            let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
+            let is_last = left <= wanted;
+            piece.resize(left.min(wanted), 0);
+            // Shorter than said: the file was cut, which the next call finds.
+            let read = read_at(&self.file, &mut piece, self.offset)?;
+            piece.truncate(read);
+            let is_last = is_last || read < left.min(wanted);
+            let taken = self.take(&piece, is_last, taker)?;
+            self.offset += taken as u64;
+            match taken {
+                0 if is_last => break,
+                // The frame is longer than the piece.
+                0 if wanted < LONGEST_FRAME => wanted *= 2,
+                0 => {
+                    self.damaged_at(0, piece.len() as u64, "no intact frame in megabytes");
+                    self.offset += piece.len() as u64;
+                }
+                _ => wanted = PIECE,
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on the complete frames of a piece. Returns how many bytes were used.
+    fn take(&mut self, piece: &[u8], is_last: bool, taker: &mut impl Taker) -> io::Result<usize> {
+        let mut reader = match self.offset {
+            0 => match Reader::new(piece) {
+                Ok(reader) => reader,
+                // The first bytes of a log that is being written.
+                Err(_) if is_last && heapprof_format::FILE_HEADER.starts_with(piece) => {
+                    return Ok(0);
+                }
+                Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
+            },
+            _ => Reader::behind(self.sequence, piece),
+        };
+        // The offset of the frame that is being read, behind everything that was used.
+        let used = loop {
+            if let Some(event) = reader.next_event() {
+                taker.take_event(event);
+                continue;
+            }
+            let error = match reader.next_record() {
+                Ok(Some(record)) => {
+                    taker.take(record);
+                    continue;
+                }
+                Ok(None) => break reader.offset(),
+                Err(error) => error,
+            };
+            if error.kind == ReadErrorKind::TornTail {
+                break error.offset;
+            }
+            match reader.skip_damage() {
+                Some(skipped) => self.damaged_at(error.offset, skipped, &error.to_string()),
+                // No intact frame follows so far. Records in front of the place are used.
+                None => break error.offset,
+            }
+        };
+        self.sequence = reader.sequence();
+        self.missing_frames += reader.missing_frames();
+        let room = MOST_SEGMENTS.saturating_sub(self.segments.len());
+        (self.segments).extend(reader.segments().iter().copied().take(room));
+        Ok(usize::try_from(used).unwrap_or(piece.len()))
+    }
+
+    /// Notes a damaged place of the piece at the offset.
+    fn damaged_at(&mut self, within: u64, skipped: u64, what: &str) {
+        let damage = &mut self.damage;
+        if damage.len() == MOST_DAMAGE {
+            damage[MOST_DAMAGE - 1].skipped += skipped;
+            return;
+        }
+        damage.push(Damage {
+            offset: self.offset + within,
+            skipped,
+            what: what.into(),
+        });
+    }
+}
+
+/// Takes the first record only.
+#[derive(Default)]
+struct First {
+    start: Option<Start>,
+    is_there: bool,
+}
+
+impl Taker for First {
+    fn take(&mut self, record: Record) {
+        if let (Record::Start(start), false) = (record, self.is_there) {
+            self.start = Some(start);
+        }
+        self.is_there = true;
+    }
+
+    fn account(&mut self, _: Account) {}
+
+    fn has_enough(&self) -> bool {
+        self.is_there
+    }
+}
+
+/// Reads up to the length of the buffer, less at the end of the file.
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
