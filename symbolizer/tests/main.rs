@@ -53,6 +53,8 @@ mod resumed;
 mod rotated;
 mod run_command;
 mod serve;
+mod serve_forked;
+mod serve_hostile;
 mod time;
 mod top_groups;
 mod two_profiles;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
+use heapprof_format::{Record, Start};
 use heapprof_symbolizer::export::otlp::proto::{ProfilesData, Value};
 use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::{Metric, profile_of_log};
@@ -517,5 +518,135 @@ fn a_full_queue_loses_the_oldest_and_counts_them() {
     assert!(
         said.contains("lost 12 messages (12 blocks and 12000 bytes allocated)"),
         "{said}"
+    );
+}
+
+#[test]
+fn what_is_in_use_is_an_average_over_the_time_of_a_message() {
+    let mut log = LogBuilder::new(1);
+    let stack = log.stack(&[0x1]);
+    let quiet = log.stack(&[0x2]);
+    log.alloc(quiet, 500);
+    let first = log.alloc(stack, 1000);
+    log.record_at(100_000_000, |time_ns| Record::Marker {
+        time_ns,
+        name: "begin".into(),
+    });
+    let begin = log.flush();
+    // From here on 1000 bytes for a quarter, 5000 for a half, 4000 for the last quarter.
+    log.record_at(124_000_000, |time_ns| Record::Marker {
+        time_ns,
+        name: "a".into(),
+    });
+    log.alloc(stack, 4000);
+    log.record_at(174_000_000, |time_ns| Record::Marker {
+        time_ns,
+        name: "b".into(),
+    });
+    log.free(first);
+    log.record_at(200_000_000, |time_ns| Record::Marker {
+        time_ns,
+        name: "end".into(),
+    });
+    let bytes = log.end();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, taken) = receiver();
+    let path = folder.path().to_str().expect("a name");
+    write(folder.path(), "a.heaplog", &bytes[..begin]);
+    let child = command(&["--every", "100ms", "-f", "otlp", "--to", &server.url, path])
+        .spawn()
+        .expect("heapprof can be started");
+    let number = || taken.lock().expect("no panic").len();
+    wait_for("the first message", || number() == 1);
+    write(folder.path(), "a.heaplog", &bytes);
+    wait_for("the second message", || number() == 2);
+    assert!(ask_to_end(child).status.success());
+    let taken = taken.lock().expect("no panic");
+    assert_eq!(sums_of_otlp(&taken[0]), [2, 1500, 2, 1500]);
+    assert_eq!(
+        sums_of_otlp(&taken[1]),
+        [1, 4000, 2 + 1, 500 + (1000 + 2 * 5000 + 4000) / 4],
+        "one and a half blocks of a stack are two, and one of the other"
+    );
+    assert_eq!(taken.len(), 2);
+}
+
+#[test]
+fn a_process_that_runs_and_allocates_nothing_is_sent_each_time() {
+    let own = std::env::current_exe().expect("a path");
+    let mut clock = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: room for one time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut clock) };
+    let mut log = LogBuilder::new(1);
+    log.begins(Start {
+        program: own.to_str().expect("a name").into(),
+        pid: std::process::id(),
+        wall_ns: 1_767_225_600_000_000_000,
+        monotonic_ns: (clock.tv_sec as u64 - 60) * 1_000_000_000,
+        interval: 1,
+        ..Start::default()
+    });
+    let stack = log.stack(&[0x1]);
+    log.alloc(stack, 1000);
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "a.heaplog", &log.so_far());
+    let (server, taken) = receiver();
+    let path = folder.path().to_str().expect("a name");
+    let child = command(&["--every", "100ms", "-f", "otlp", "--to", &server.url, path])
+        .spawn()
+        .expect("heapprof can be started");
+    wait_for("messages of an idle process", || {
+        taken.lock().expect("no panic").len() >= 4
+    });
+    assert!(ask_to_end(child).status.success());
+    let taken = taken.lock().expect("no panic");
+    assert_eq!(sums_of_otlp(&taken[0]), [1, 1000, 1, 1000]);
+    let mut until = 0;
+    for request in &taken[1..] {
+        assert_eq!(sums_of_otlp(request), [0, 0, 1, 1000]);
+        let data = ProfilesData::decode(&gunzip(&request.body)[..]).expect("protobuf");
+        let profile = &data.resource_profiles[0].scope_profiles[0].profiles[2];
+        assert!(profile.time_unix_nano >= until && profile.duration_nano > 0);
+        until = profile.time_unix_nano + profile.duration_nano;
+    }
+}
+
+#[test]
+fn a_log_that_rotates_or_is_removed_is_sent_to_its_end() {
+    let mut log = LogBuilder::new(1);
+    let stack = log.stack(&[0x1]);
+    log.alloc(stack, 1000);
+    let begin = log.flush();
+    log.alloc(stack, 30);
+    let bytes = log.cut();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (server, taken) = receiver();
+    let path = folder.path().to_str().expect("a name");
+    write(folder.path(), "a.heaplog", &bytes[..begin]);
+    let child = command(&["--every", "300ms", "-f", "otlp", "--to", &server.url, path])
+        .spawn()
+        .expect("heapprof can be started");
+    wait_for("the first message", || {
+        taken.lock().expect("no panic").len() == 1
+    });
+    // Between two looks the log gets its last bytes, and goes.
+    let log = folder.path().join("a.heaplog");
+    let mut file = std::fs::OpenOptions::new()
+        .append(true)
+        .open(&log)
+        .expect("a file");
+    file.write_all(&bytes[begin..]).expect("written");
+    std::fs::remove_file(&log).expect("removed");
+    wait_for("the rest", || taken.lock().expect("no panic").len() == 2);
+    let out = ask_to_end(child);
+    assert_eq!(sums_of_otlp(&taken.lock().expect("no panic")[1])[1], 30);
+    // It had no end, so more may be missing.
+    assert!(
+        stderr(&out).contains("the end of 1 logs"),
+        "{}",
+        stderr(&out)
     );
 }

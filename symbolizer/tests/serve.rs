@@ -14,20 +14,20 @@ use prost::Message;
 
 use crate::common::LogBuilder;
 
-const TOKEN: &str = "0123456789abcdef0123";
+pub(crate) const TOKEN: &str = "0123456789abcdef0123";
 
 /// A server that ends with the test.
-struct Server {
-    child: Child,
-    address: String,
+pub(crate) struct Server {
+    pub(crate) child: Child,
+    pub(crate) address: String,
 }
 
 impl Server {
-    fn of(sources: &[&Path]) -> Server {
+    pub(crate) fn of(sources: &[&Path]) -> Server {
         Server::with(sources, &["--listen", "127.0.0.1:0"])
     }
 
-    fn with(sources: &[&Path], options: &[&str]) -> Server {
+    pub(crate) fn with(sources: &[&Path], options: &[&str]) -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_heapprof"))
             .arg("serve")
             .args(options)
@@ -63,7 +63,7 @@ impl Server {
     }
 
     /// The status and the body of the answer to a request with these headers.
-    fn ask(&self, method: &str, target: &str, headers: &str) -> (u16, Vec<u8>) {
+    pub(crate) fn ask(&self, method: &str, target: &str, headers: &str) -> (u16, Vec<u8>) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
@@ -86,12 +86,12 @@ impl Server {
         (status, answer[end + 4..].to_vec())
     }
 
-    fn get(&self, target: &str) -> (u16, String) {
+    pub(crate) fn get(&self, target: &str) -> (u16, String) {
         let (status, body) = self.ask("GET", target, "");
         (status, String::from_utf8_lossy(&body).into_owned())
     }
 
-    fn pprof(&self, target: &str) -> proto::Profile {
+    pub(crate) fn pprof(&self, target: &str) -> proto::Profile {
         let (status, body) = self.ask("GET", target, "");
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
         assert!(profile_of_pprof(&body).is_ok());
@@ -101,7 +101,7 @@ impl Server {
     }
 
     /// Asks until the answer holds the text.
-    fn until(&self, target: &str, text: &str) -> String {
+    pub(crate) fn until(&self, target: &str, text: &str) -> String {
         let began = Instant::now();
         loop {
             let (_, body) = self.get(target);
@@ -125,7 +125,7 @@ impl Drop for Server {
 }
 
 /// The sums of a profile's four columns.
-fn sums(profile: &proto::Profile) -> Vec<i64> {
+pub(crate) fn sums(profile: &proto::Profile) -> Vec<i64> {
     let columns = 0..profile.sample_type.len();
     let sum = |column: usize| {
         profile

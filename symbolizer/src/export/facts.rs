@@ -79,6 +79,12 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     for (counter, n) in profile.account.losses() {
         lines.push(format!("lost: {n} {}", counter.describe()));
     }
+    let without_room = profile.account.without_room;
+    if without_room > 0 {
+        lines.push(format!(
+            "left out: {without_room} records, because the log needs more memory than it may take (--max-memory)"
+        ));
+    }
     if let Some((offset, _)) = profile.account.torn {
         lines.push(format!("cut off: the log ends at offset {offset}"));
     }

@@ -93,6 +93,8 @@ pub struct Account {
     pub unknown_frees: u64,
     /// Allocations whose numbers are impossible, left out.
     pub implausible: u64,
+    /// Records of a followed log that were left out, because what they say takes too much memory.
+    pub without_room: u64,
     /// Number of forked processes whose blocks from before the fork are left out, because the
     /// parent's log is read, too.
     pub inherited_elsewhere: u64,

@@ -130,6 +130,11 @@ impl Fold {
         &self.stack_of
     }
 
+    /// Returns the number of stacks so far.
+    pub(crate) fn stacks(&self) -> u32 {
+        self.profile.stacks.len() as u32
+    }
+
     /// Records taken so far.
     pub(crate) fn records(&self) -> u64 {
         self.records
@@ -158,7 +163,7 @@ impl Fold {
         let mut profile = self.snapshot("");
         profile.account.counters = self.counters();
         profile.account.inherited_elsewhere += u64::from(self.without_inherited);
-        profile.account.remarks.extend(self.remark_on_room());
+        profile.account.without_room = self.left_out();
         profile.peak = Some(self.peak);
         profile
     }

@@ -198,6 +198,12 @@ impl Follower {
         sum
     }
 
+    /// Bytes in use that a forked process has from its parent.
+    pub(crate) fn inherited_bytes(&self) -> u64 {
+        let open = self.file.as_ref();
+        open.map_or(0, |open| open.heir.inherited_bytes())
+    }
+
     /// The profiler's own counters so far.
     pub(crate) fn counters(&self) -> Vec<(Counter, u64)> {
         self.fold().map_or_else(Vec::new, Fold::counters)

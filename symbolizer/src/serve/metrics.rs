@@ -20,7 +20,7 @@ const TEXT_FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A metric of each process: name, type, help, and its value.
 type Of = fn(&Summary) -> Option<f64>;
-const OF_PROCESSES: [(&str, &str, &str, Of); 11] = [
+const OF_PROCESSES: [(&str, &str, &str, Of); 12] = [
     (
         "heapprof_in_use_bytes",
         "gauge",
@@ -32,6 +32,12 @@ const OF_PROCESSES: [(&str, &str, &str, Of); 11] = [
         "gauge",
         "Standard error of the bytes in use.",
         |s| Some(s.in_use_error),
+    ),
+    (
+        "heapprof_inherited_in_use_bytes",
+        "gauge",
+        "Bytes in use that a forked process has from its parent, which has them, too.",
+        |s| Some(s.inherited_bytes as f64),
     ),
     (
         "heapprof_in_use_objects",

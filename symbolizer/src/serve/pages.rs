@@ -75,6 +75,7 @@ pub(super) fn processes(shared: &Shared) -> Response {
                 "duration_s": summary.duration_ns as f64 / 1e9,
                 "in_use_bytes": numbers.in_use_bytes,
                 "in_use_error_bytes": summary.in_use_error.round(),
+                "inherited_in_use_bytes": summary.inherited_bytes,
                 "in_use_objects": numbers.in_use_objects,
                 "allocated_bytes": numbers.allocated_bytes,
                 "allocated_objects": numbers.allocated_objects,

@@ -68,6 +68,8 @@ pub(super) struct Summary {
     /// Records that were left out of the fold, for want of room.
     pub(super) left_out: u64,
     pub(super) numbers: Numbers,
+    /// Bytes in use from before a fork: the parent has them, too.
+    pub(super) inherited_bytes: u64,
     /// Standard error of the bytes in use.
     pub(super) in_use_error: f64,
     pub(super) log_bytes: u64,
@@ -260,6 +262,7 @@ impl State {
             summary.take_run(run);
         }
         summary.numbers = self.follower.numbers();
+        summary.inherited_bytes = self.follower.inherited_bytes();
         summary.in_use_error = self.follower.totals().in_use.bytes_error();
         summary.log_bytes = self.follower.length();
         summary.counters = self.follower.counters();

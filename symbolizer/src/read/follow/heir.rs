@@ -31,6 +31,8 @@ pub(super) struct Heir {
     owner: u32,
     fold: Fold,
     state: State,
+    /// The stacks of inherited blocks, which are the first ones.
+    inherited_stacks: u32,
 }
 
 #[derive(Debug)]
@@ -54,7 +56,15 @@ impl Heir {
                 true => State::Begin,
                 false => State::Open,
             },
+            inherited_stacks: 0,
         }
+    }
+
+    /// Bytes in use that were inherited.
+    pub(super) fn inherited_bytes(&self) -> u64 {
+        let rows = self.fold.ledger().rows();
+        let inherited = rows.filter(|row| row.stack < self.inherited_stacks);
+        inherited.map(|row| row.totals.in_use.bytes()).sum()
     }
 
     pub(super) fn fold(&self) -> &Fold {
@@ -81,7 +91,13 @@ impl Heir {
             true => None,
             false => inherited(*start, modules, &self.path, self.owner),
         };
-        (found.into_iter().flatten().chain(held)).for_each(|record| self.fold.record(record));
+        for record in found.into_iter().flatten() {
+            self.fold.record(record);
+        }
+        self.inherited_stacks = self.fold.stacks();
+        for record in held {
+            self.fold.record(record);
+        }
     }
 }
 
