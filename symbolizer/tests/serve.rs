@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -482,4 +484,61 @@ fn what_cannot_be_served_is_said_with_the_way_out() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+}
+
+#[test]
+fn a_socket_that_systemd_passes_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let spawn = |listener: &dyn AsRawFd, sockets: &str| {
+        let fd = listener.as_raw_fd();
+        let mut command = Command::new("/bin/sh");
+        // As systemd does: the number of the process, which exec keeps.
+        command
+            .args(["-c", "LISTEN_PID=$$ exec \"$0\" serve \"$1\""])
+            .arg(env!("CARGO_BIN_EXE_heapprof"))
+            .arg(folder.path())
+            .env("LISTEN_FDS", sockets)
+            .env("HEAPPROF_SERVE_TOKEN", TOKEN)
+            .stderr(Stdio::piped());
+        // SAFETY: between fork and exec, one system call that is safe there.
+        unsafe {
+            command.pre_exec(move || match libc::dup2(fd, 3) {
+                3 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            })
+        };
+        command.spawn().unwrap()
+    };
+    // A connection from before its start waits for it.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let mut early = TcpStream::connect(&address).unwrap();
+    early.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    let child = spawn(&listener, "1");
+    drop(listener);
+    let server = Server {
+        child,
+        address: address.clone(),
+    };
+    let mut answer = String::new();
+    early.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("\r\n\r\nok\n"), "{answer}");
+    assert_eq!(server.get("/healthz"), (200, "ok\n".into()));
+    drop(server);
+    assert!(
+        TcpStream::connect(&address).is_err(),
+        "the socket outlives it"
+    );
+
+    let socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for (passed, sockets, part) in [
+        (&socket as &dyn AsRawFd, "1", "ListenStream=127.0.0.1:7070"),
+        (&listener, "2", "one ListenStream="),
+    ] {
+        let output = spawn(passed, sockets).wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        assert!(said.contains(part), "{said}");
+    }
 }

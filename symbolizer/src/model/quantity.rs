@@ -2,6 +2,7 @@
 //! percent.
 
 use std::fmt;
+use std::num::IntErrorKind;
 
 /// Bytes, with one decimal and a binary unit.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +63,28 @@ impl fmt::Display for Percent {
             100.0 * self.part / self.whole
         };
         f.pad(&format!("{percent:.1}%"))
+    }
+}
+
+/// The bytes in a text such as `1048576` or `512KiB`, in powers of 1024. `None`: too many.
+///
+/// # Errors
+/// In words, if the text is none.
+pub fn bytes_in(text: &str) -> Result<Option<u64>, String> {
+    const WANTED: &str = "bytes, such as 1048576, 512KiB, 100MiB, 1GiB";
+    let digits = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return Err(WANTED.into()),
+    };
+    match number.parse::<u64>() {
+        Ok(number) => Ok(number.checked_mul(1 << shift)),
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(None),
+        Err(_) => Err(WANTED.into()),
     }
 }
 

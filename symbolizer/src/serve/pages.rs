@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::control::Attached;
 use crate::model::printable::Printable;
+use crate::model::quantity::bytes_in;
 use crate::report::base64;
 
 use super::Shared;
@@ -169,6 +170,12 @@ pub(super) fn control(process: &Arc<Process>, request: &Request) -> Response {
             "command is one of: status, start, stop, interval BYTES, mark NAME, dump REASON",
         );
     }
+    let command = match command.strip_prefix("interval ").map(bytes_in) {
+        Some(Ok(Some(bytes))) => format!("interval {bytes}"),
+        Some(Err(why)) => return Response::error(400, &format!("interval: {why}")),
+        // The program says what is too many.
+        Some(Ok(None)) | None => command,
+    };
     let pid = process.summary().pid;
     let asked = Attached::to(pid).and_then(|attached| {
         // Its number may be another process's by now, or one in another container.

@@ -417,7 +417,8 @@ impl Summary {
 
 /// The beginning of a text, of so many bytes at most.
 fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+    let is_end = |&at: &usize| text.is_char_boundary(at);
+    &text[..(0..=most.min(text.len())).rev().find(is_end).unwrap_or(0)]
 }
 
 fn in_words(error: &io::Error) -> String {

@@ -5,39 +5,20 @@
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
-use heapprof_symbolizer::{LARGEST_INTERVAL, duration_ns};
+use heapprof_symbolizer::{LARGEST_INTERVAL, bytes_in, duration_ns};
 
 /// `1048576`, `512KiB`, `100MiB`, `1GiB`: bytes, more than 0, in powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    bytes_or_none(text)?
+    bytes_in(text)?
         .filter(|&n| n > 0)
         .ok_or_else(|| "more than 0, and less than 2^64".into())
 }
 
 /// A mean sampling interval: 1 is every allocation, 0 none.
 pub(crate) fn interval(text: &str) -> Result<u64, String> {
-    bytes_or_none(text)?
+    bytes_in(text)?
         .filter(|&n| n <= LARGEST_INTERVAL)
         .ok_or_else(|| format!("{LARGEST_INTERVAL} bytes at most"))
-}
-
-/// `None`: too many.
-fn bytes_or_none(text: &str) -> Result<Option<u64>, String> {
-    const WANTED: &str = "bytes, such as 1048576, 512KiB, 100MiB, 1GiB";
-    let digits = text.find(|c: char| !c.is_ascii_digit());
-    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        _ => return Err(WANTED.into()),
-    };
-    match number.parse::<u64>() {
-        Ok(number) => Ok(number.checked_mul(1 << shift)),
-        Err(error) if *error.kind() == IntErrorKind::PosOverflow => Ok(None),
-        Err(_) => Err(WANTED.into()),
-    }
 }
 
 /// A length of time, as clap wants it.
