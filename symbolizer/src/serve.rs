@@ -48,6 +48,8 @@ const MOST_CONNECTIONS: usize = 128;
 const FEW_CONNECTIONS: usize = MOST_CONNECTIONS / 2;
 /// Reports that are rendered at once.
 const MOST_REPORTS: usize = 2;
+/// How long a request for a report waits for others.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the logs are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long open connections may take when the server ends.
@@ -106,9 +108,16 @@ impl Shared {
         self.refused.load(Relaxed)
     }
 
-    /// A turn to render a report, if one is free.
+    /// A turn to render a report, once one is free; `None`: none is for long.
     fn report_turn(&self) -> Option<Turn<'_>> {
-        Turn::of(&self.reports, MOST_REPORTS)
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let turn = Turn::of(&self.reports, MOST_REPORTS);
+            if turn.is_some() || self.is_over() || Instant::now() >= until {
+                return turn;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 

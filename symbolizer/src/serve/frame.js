@@ -11,15 +11,27 @@ find("report").src = withToken(`${own}/report`);
 
 /** The report keeps what is chosen in the fragment of its address, which a reload keeps. */
 function refresh() {
+  [shown, asked, isLoading] = [known, Date.now(), true];
   find("report").contentWindow.location.reload();
 }
 find("refresh").addEventListener("click", refresh);
-let timer = null;
-find("every").addEventListener("change", ({ target }) => {
-  clearInterval(timer);
-  const seconds = Number(target.value);
-  timer = seconds > 0 ? setInterval(() => { if (!document.hidden) refresh(); }, seconds * 1000) : null;
+
+/** The report follows the log: it is made anew once the log has grown, and not while one is made. */
+let known = null;
+let shown = null;
+let asked = Date.now();
+let isLoading = true;
+find("report").addEventListener("load", ({ target }) => {
+  isLoading = false;
+  // A refusal is text: ask again.
+  if (target.contentDocument?.contentType !== "text/html") shown = -1;
 });
+setInterval(() => {
+  const seconds = Number(find("every").value);
+  const isDue = seconds > 0 && Date.now() - asked >= seconds * 1000;
+  if (!isDue || isLoading || document.hidden || known === shown) return;
+  refresh();
+}, 1000);
 
 function say(text, isBad) {
   find("said").textContent = text;
@@ -52,8 +64,10 @@ async function about() {
     const it = processes.find((process) => process.id === id);
     find("name").textContent = it ? `${it.name || it.log}, pid ${it.pid}` : "gone";
     document.title = `heapprof: ${find("name").textContent}`;
+    if (it) known = it.log_bytes;
+    if (shown === null) shown = known;
     const mib = (value) => `${(value / 2 ** 20).toFixed(1)} MiB`;
-    find("numbers").textContent = it ? `${it.state}, ${mib(it.in_use_bytes)} ± ${mib(it.in_use_error_bytes)} in use` : "";
+    find("numbers").textContent = it ? `${it.state}, ${mib(it.in_use_bytes)} ± ${mib(1.96 * it.in_use_error_bytes)} in use` : "";
   } catch (error) {
     say(`no answer: ${error.message}`, true);
   }

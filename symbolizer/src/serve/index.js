@@ -28,6 +28,26 @@ function link(to, path, text) {
   to.append(made, " ");
 }
 
+/** Standard errors of a 95 % interval, as in reports. */
+const NINETY_FIVE = 1.96;
+
+/** The curve of the newest moments: from 0 to the most. */
+function curve(to, values) {
+  if (values.length < 2) return;
+  const name = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(name, "svg");
+  const path = document.createElementNS(name, "path");
+  const most = Math.max(1, ...values);
+  const point = (value, index) => `${((100 * index) / (values.length - 1)).toFixed(1)},${(19 - (18 * value) / most).toFixed(1)}`;
+  path.setAttribute("d", `M${values.map(point).join("L")}`);
+  svg.setAttribute("viewBox", "0 0 100 20");
+  svg.setAttribute("preserveAspectRatio", "none");
+  svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", `in use, from ${bytes(values[0])} to ${bytes(values.at(-1))}`);
+  svg.append(path);
+  to.append(svg);
+}
+
 function draw({ processes, left_out: leftOut }) {
   const order = { running: 0, ended: 1, gone: 2 };
   processes.sort((a, b) => order[a.state] - order[b.state] || b.in_use_bytes - a.in_use_bytes);
@@ -39,21 +59,28 @@ function draw({ processes, left_out: leftOut }) {
     cell(row, String(it.pid || ""), "number");
     const state = cell(row, it.state, it.state === "running" ? "" : "faint");
     state.title = it.ending;
-    if (it.error) cell(row, it.error, "bad").colSpan = 5;
-    else {
-      cell(row, bytes(it.in_use_bytes), "number");
-      cell(row, bytes(it.in_use_error_bytes), "number faint");
-      const growth = it.growth_bytes_per_second;
-      cell(row, growth === null || it.state !== "running" ? "" : `${growth > 0 ? "+" : ""}${bytes(growth * 60)}/min`, "number");
-      cell(row, bytes(it.allocated_bytes), "number");
-      cell(row, `${bytes(it.log_bytes)}${it.damaged_places ? ", damaged" : ""}`, "number");
+    const number = cell(row, bytes(it.in_use_bytes), "number");
+    if (it.error || it.left_out_records) {
+      number.className = "number bad";
+      number.title = it.error || `${it.left_out_records} records had no room in memory: the numbers are too low`;
+      number.textContent += " !";
     }
-    cell(row, it.command.slice(0, 200), "faint");
+    cell(row, bytes(NINETY_FIVE * it.in_use_error_bytes), "number faint less");
+    curve(cell(row, "", "less"), it.in_use_past_bytes);
+    const growth = it.growth_bytes_per_second;
+    cell(row, growth === null || it.state !== "running" ? "" : `${growth > 0 ? "+" : ""}${bytes(growth * 60)}/min`, "number less");
+    cell(row, bytes(it.allocated_bytes), "number more");
+    cell(row, it.resident_bytes === null ? "" : bytes(it.resident_bytes), "number more");
+    cell(row, `${bytes(it.log_bytes)}${it.damaged_places ? ", damaged" : ""}`, "number more");
+    cell(row, it.error || it.command.slice(0, 200), `${it.error ? "bad" : "faint"} words more`);
     const profiles = cell(row, "");
     link(profiles, `/debug/pprof/heap?pid=${it.pid}&log=${it.id}`, "heap");
     link(profiles, `/debug/pprof/allocs?pid=${it.pid}&log=${it.id}`, "allocs");
   }
+  // Who goes through the links by keyboard stays where they are.
+  const focused = body.contains(document.activeElement) ? document.activeElement.href : null;
   body.replaceChildren(...rows.rows);
+  if (focused) [...body.querySelectorAll("a")].find((it) => it.href === focused)?.focus({ preventScroll: true });
   const running = processes.filter((it) => it.state === "running").length;
   const hidden = processes.length - shown.length + leftOut;
   about.textContent = processes.length === 0

@@ -19,7 +19,7 @@ use crate::report::base64;
 
 use super::Shared;
 use super::http::{Request, Response};
-use super::process::Process;
+use super::process::{Life, Process};
 
 const STYLE: &str = include_str!("page.css");
 const INDEX: &str = include_str!("index.html");
@@ -80,6 +80,10 @@ pub(super) fn processes(shared: &Shared) -> Response {
                 "in_use_objects": numbers.in_use_objects,
                 "allocated_bytes": numbers.allocated_bytes,
                 "allocated_objects": numbers.allocated_objects,
+                "in_use_past_bytes": match summary.life {
+                    Life::Running => &summary.past[..],
+                    Life::Ended | Life::Gone => &[],
+                },
                 "growth_bytes_per_second": summary.growth,
                 "log_bytes": summary.log_bytes,
                 "damaged_places": summary.damage,

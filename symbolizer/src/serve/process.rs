@@ -77,6 +77,8 @@ pub(super) struct Summary {
     pub(super) damage: u64,
     /// Why the log cannot be read, if so.
     pub(super) error: Option<String>,
+    /// Bytes in use at moments of the recent past, the newest last.
+    pub(super) past: Vec<u64>,
     /// Bytes a second over the recent past; `None`: not yet known.
     pub(super) growth: Option<f64>,
     pub(super) life: Life,
@@ -114,6 +116,8 @@ pub(super) struct State {
     named_stacks: usize,
     named_generation: u64,
     past: VecDeque<(Instant, u64)>,
+    /// Whether its process was seen.
+    is_known_here: bool,
     asked_for: Instant,
     looked: Option<Instant>,
     /// Number and length of a file whose fold was forgotten.
@@ -152,6 +156,7 @@ impl Process {
                 named_stacks: 0,
                 named_generation: 0,
                 past: VecDeque::new(),
+                is_known_here: false,
                 asked_for: now.checked_sub(FORGOTTEN).unwrap_or(now),
                 looked: None,
                 settled: None,
@@ -249,6 +254,7 @@ impl State {
         }
         let is_there = presence::is_there(self.summary.pid, &self.summary.program);
         self.summary.life = self.life(is_there);
+        self.is_known_here |= is_there == Some(true);
         self.summary.resident = match is_there {
             Some(true) => presence::resident_bytes(self.summary.pid),
             _ => None,
@@ -276,6 +282,8 @@ impl State {
         }
         match is_there {
             Some(true) => Life::Running,
+            // Its number is one of this machine's, then, and not another container's.
+            Some(false) if self.is_known_here => Life::Gone,
             _ if self
                 .follower
                 .silence()
@@ -298,6 +306,7 @@ impl State {
         if self.past.len() > MOMENTS {
             self.past.pop_front();
         }
+        self.summary.past = self.past.iter().map(|(_, bytes)| *bytes).collect();
         let (Some(first), Some(last)) = (self.past.front(), self.past.back()) else {
             return;
         };
