@@ -1,4 +1,4 @@
-"""Environment: the Python packages, the programs, and the checks of the scripts for counterparts."""
+"""Environment: the Python packages, the programs and the checks of `*-counterparts`."""
 
 import os
 import subprocess

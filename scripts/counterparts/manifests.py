@@ -30,7 +30,7 @@ def check_units(units):
 
 
 def check_kubernetes(document):
-    """An object by Kubernetes' schema. Returns the arguments of each container that runs heapprof."""
+    """An object by Kubernetes' schema. Returns the arguments of its containers of heapprof."""
     import kubernetes_validate
 
     kubernetes_validate.validate(document, "1.33", strict=True)

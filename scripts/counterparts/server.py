@@ -11,8 +11,8 @@ import urllib.request
 
 from .environment import HEAPPROF, LIBRARY, check
 
-# Two threads' worth of work for a profiler, with known numbers. SIGUSR1: allocates a burst, which is
-# kept. `churn N`: N blocks a millisecond are allocated and freed, of which some stay for a while.
+# A program with known numbers. Its arguments: blocks a millisecond that are allocated and freed
+# later; MiB that are kept. On SIGUSR1 it allocates a burst of blocks, which are kept.
 SOURCE = r"""
 #include <signal.h>
 #include <stdlib.h>

@@ -48,7 +48,8 @@ struct Cli {
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
     color: colour::When,
 
-    /// Most memory to take, such as 4GiB [default: 256MiB and 64 times the files that are read; for serve and push 2GiB]
+    /// Most memory to take, such as 4GiB [default: 256MiB and 64 times the files that are read; for
+    /// serve and push 2GiB]
     #[arg(long, value_name = "BYTES", global = true, value_parser = bytes, allow_negative_numbers = true)]
     max_memory: Option<u64>,
 }

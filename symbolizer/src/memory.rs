@@ -90,7 +90,7 @@ pub fn bound(given: Option<usize>, handler: fn(&Exceeded<'_>) -> !) {
 }
 
 /// Returns how many bytes of followed logs may be in memory, and how many of one of them. The rest
-/// is for the answers and messages that are made of them.
+/// is for answers and messages.
 pub(crate) fn for_followers() -> (u64, u64) {
     let bound = match IS_GIVEN.load(Relaxed) {
         true => BOUND.load(Relaxed),

@@ -6,9 +6,6 @@
 //!   connection ─> http ─> guard ─> answers ──────────────────────────┴─> pages    /, /process/…
 //! ```
 //!
-//! The blocks that a forked process has from its parent are in its report, which is rendered from
-//! all files. They are not in other answers, because a follower reads one log.
-//!
 //! The profiled programs pay nothing: all of this reads their logs. A thread serves a connection,
 //! and the number of connections is bounded. The memory of a process is that of its blocks in use,
 //! its stacks and their names. A process that is gone has a summary only, until it is asked for.

@@ -194,9 +194,17 @@ fn conforms(section: &str, commands: &[&[&str]]) {
     conforms_with(section, commands, &[]);
 }
 
+/// Documents of that section.
+fn are_documented(section: &str, documents: &[Value]) {
+    let mut seen = BTreeMap::new();
+    for document in documents {
+        leaves(document, "", &mut seen);
+    }
+    holds(section, &seen, &[]);
+}
+
 /// Checks the output for other files, too.
 fn conforms_with(section: &str, commands: &[&[&str]], files: &[PathBuf]) {
-    let documented = documented(section);
     let folder = tempfile::tempdir().expect("a folder");
     let whole = write(
         folder.path(),
@@ -214,7 +222,13 @@ fn conforms_with(section: &str, commands: &[&[&str]], files: &[PathBuf]) {
             leaves(&document, "", &mut seen);
         }
     }
-    for (path, kinds) in &seen {
+    holds(section, &seen, &NOT_MADE_HERE);
+}
+
+/// What was seen is what is listed, but for the keys that are excused.
+fn holds(section: &str, seen: &BTreeMap<String, BTreeSet<&'static str>>, excused: &[&str]) {
+    let documented = documented(section);
+    for (path, kinds) in seen {
         for kind in kinds {
             let is_null = *kind == "null";
             let found = documented.iter().any(|(key, of)| {
@@ -228,7 +242,7 @@ fn conforms_with(section: &str, commands: &[&[&str]], files: &[PathBuf]) {
         let found = seen.iter().any(|(path, kinds)| {
             stands_for(key, path, false) && kinds.iter().any(|kind| *kind != "null")
         });
-        let excused = NOT_MADE_HERE.iter().any(|it| key.starts_with(it));
+        let excused = excused.iter().any(|it| key.starts_with(it));
         assert!(found || excused, "{section}: {key} ({of}) is never written");
     }
 }
@@ -318,4 +332,27 @@ fn diff() {
 #[test]
 fn export() {
     conforms("heapprof export -f json", &[&["export", "-f", "json"]]);
+}
+
+#[test]
+fn processes_of_serve() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut log = LogBuilder::new(4096);
+    let own = std::env::current_exe().expect("this test");
+    log.start_of(
+        &own.display().to_string(),
+        std::process::id(),
+        1_767_225_600_000_000_000,
+    );
+    let stack = log.stack(&[0x1]);
+    log.alloc(stack, 1000);
+    write(folder.path(), "running.heaplog", &log.so_far());
+    write(folder.path(), "foreign.heaplog", b"no log");
+    let server = crate::serve::Server::of(&[folder.path()]);
+    // The growth is that between two moments.
+    let text = server.until("/processes", "\"growth_bytes_per_second\":0.0");
+    are_documented(
+        "heapprof serve",
+        &[serde_json::from_str(&text).expect("JSON")],
+    );
 }

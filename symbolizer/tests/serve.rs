@@ -186,6 +186,11 @@ fn a_log_that_grows_is_fetched_as_go_has_it() {
     assert_eq!(first[..4], ["heap", "profile:", "2:", "1500"], "{text}");
     assert_eq!(server.get("/debug/pprof/cmdline").1, "server\0--fast");
     assert_eq!(server.get("/debug/pprof/symbol").1, "num_symbols: 1\n");
+    let (_, index) = server.get("/debug/pprof/");
+    assert!(
+        index.contains("<tr><td>2</td><td><a href=\"heap?pid=77&log="),
+        "{index}"
+    );
     for wrong in [
         "debug=1&seconds=1",
         "seconds=x",

@@ -1,8 +1,8 @@
 //! Baseline: what of a process was sent already, by stack.
 //!
 //! The numbers of a log are rounded as a whole. A message has the difference of two such roundings.
-//! So the messages add up to the last rounding exactly. What is in use is an average over the time
-//! of the message: averages over longer times are then those of the messages.
+//! So the messages add up to the last rounding exactly. The numbers in use are averages over
+//! the time of the message.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};

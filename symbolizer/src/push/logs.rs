@@ -76,7 +76,7 @@ struct Identity {
     log_number: u64,
 }
 
-/// What became of a log's file since the last look.
+/// The change of a log's file since the last look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum File {
     Same,
@@ -181,8 +181,8 @@ impl Logs {
         })
     }
 
-    /// The files of all roots, each once, in the order of the roots and then of names. Of a log
-    /// that rotates, the newest.
+    /// The files of all roots, each once, in the order of the roots and then of names. A log that
+    /// rotates has its newest segment.
     fn paths(&self) -> Vec<PathBuf> {
         let mut paths = Vec::new();
         for root in &self.roots {

@@ -5,6 +5,7 @@
 
 pub(crate) mod averages;
 pub(crate) mod detail;
+mod followed;
 pub(crate) mod last_samples;
 pub(crate) mod resume;
 pub(crate) mod room;

@@ -103,7 +103,7 @@ impl Follower {
         let tail = Tail::open(&self.path, self.may_be_link)?;
         let room = &self.options.room;
         let room = room.as_ref().map(|(shared, most)| shared.part(*most));
-        // What the fold so far took is free for the new one.
+        // The new fold may take the room of the old one.
         self.file = None;
         let fold = Fold::new()
             .without_inherited(self.options.without_inherited)

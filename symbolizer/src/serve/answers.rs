@@ -40,7 +40,7 @@ pub(super) fn answer(shared: &Shared, request: &Request) -> Response {
         "/processes" => pages::processes(shared),
         "/metrics" => metrics::metrics(shared, request),
         "/targets" => metrics::targets(shared, request),
-        "/debug/pprof" | "/debug/pprof/" => fetch::index(shared),
+        "/debug/pprof" | "/debug/pprof/" => fetch::index(shared, request),
         "/debug/pprof/heap" => fetch::profile(shared, request, fetch::Kind::Heap),
         "/debug/pprof/allocs" => fetch::profile(shared, request, fetch::Kind::Allocs),
         "/pprof/heap" => fetch::text(shared, request),

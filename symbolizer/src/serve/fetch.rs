@@ -248,21 +248,61 @@ pub(super) fn symbol(shared: &Shared, request: &Request) -> Response {
     Response::text(lines)
 }
 
-/// `/debug/pprof/`: what there is, for people.
-pub(super) fn index(shared: &Shared) -> Response {
-    let mut page = String::from(
-        "/debug/pprof/\n\nheap       what is in use first; ?seconds=N what changes in N seconds\n\
-         allocs     the same, what was allocated first\ncmdline    the command line\n\
-         symbol     names of addresses\n\nWith several processes, ?pid=N chooses one:\n\n",
-    );
+/// The head of the index.
+const INDEX: &str = "<!DOCTYPE html>
+<html lang=\"en\"><head><meta charset=\"utf-8\"><title>/debug/pprof/</title></head><body>
+<h1>/debug/pprof/</h1>
+<p>heap: what is in use first; allocs: what was allocated first; ?seconds=N: the change in N seconds;
+?debug=1: text. If several processes run, ?pid=N chooses one.</p>
+<table>
+<tr><th>count</th><th>profile</th><th></th><th></th><th></th><th>process</th></tr>
+";
+
+/// `/debug/pprof/`: the profiles of each process, for people.
+pub(super) fn index(shared: &Shared, request: &Request) -> Response {
+    let token = request.parameter("token").unwrap_or_default();
+    let token = match token.is_empty() {
+        true => String::new(),
+        false => format!("&token={}", html(&token)),
+    };
+    let mut page = String::from(INDEX);
     for process in shared.table.all() {
         let summary = process.summary();
+        let which = format!("pid={}&log={}{token}", summary.pid, process.id);
+        let link = |path: &str, more: &str, text: &str| {
+            format!("<td><a href=\"{path}?{which}{more}\">{text}</a></td>")
+        };
         page.push_str(&format!(
-            "heap?pid={}  {}  {}\n",
+            "<tr><td>{}</td>{}{}{}{}<td>{} {}, {}</td></tr>\n",
+            summary.numbers.in_use_objects,
+            link("heap", "", "heap"),
+            link("allocs", "", "allocs"),
+            link("heap", "&debug=1", "text"),
+            link("cmdline", "", "cmdline"),
+            html(&Printable(&summary.name).to_string()),
             summary.pid,
             summary.life.name(),
-            Printable(&summary.name)
         ));
     }
-    Response::text(page)
+    page.push_str("</table>\n</body></html>\n");
+    Response::of("text/html; charset=utf-8", page)
+        .with("Content-Security-Policy", "default-src 'none'")
+}
+
+/// Text within a page: whatever a log names, it is no mark-up.
+fn html(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::html;
+
+    #[test]
+    fn a_name_is_no_mark_up() {
+        assert_eq!(html("a<b>&\"c\""), "a&lt;b&gt;&amp;&quot;c&quot;");
+    }
 }

@@ -10,22 +10,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use heapprof_format::Record;
-
-use super::Fold;
-use crate::model::profile::CallStack;
-
-/// Bytes of a block in use: its entry in the ledger's table, which is at most half empty.
-const BLOCK: u64 = 64;
-/// Bytes of a row: its sums, and its entry in the table of rows.
-const ROW: u64 = 240;
-/// Bytes of an interval or a counter, in a table.
-const INTERVAL: u64 = 32;
-/// Bytes of anything else, beside the lengths of its parts.
-const THING: u64 = 160;
-/// Remarks that are kept.
-const MOST_REMARKS: usize = 16;
-
 /// The room of all folds together.
 #[derive(Debug)]
 pub(crate) struct SharedRoom {
@@ -39,7 +23,8 @@ pub(crate) struct Room {
     shared: Arc<SharedRoom>,
     most: u64,
     taken: u64,
-    left_out: u64,
+    /// Things that did not fit.
+    pub(super) left_out: u64,
 }
 
 impl SharedRoom {
@@ -49,6 +34,12 @@ impl SharedRoom {
             taken: AtomicU64::new(0),
             most,
         })
+    }
+
+    /// Bytes that are taken.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
     }
 
     /// A part of it, of so many bytes at most.
@@ -64,7 +55,7 @@ impl SharedRoom {
 
 impl Room {
     /// Takes bytes. False: there are none, and something is left out.
-    fn take(&mut self, bytes: u64) -> bool {
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
         let fits = self.taken.saturating_add(bytes) <= self.most
             && self.shared.taken.load(Relaxed).saturating_add(bytes) <= self.shared.most;
         match fits {
@@ -74,12 +65,12 @@ impl Room {
         fits
     }
 
-    fn take_anyway(&mut self, bytes: u64) {
+    pub(super) fn take_anyway(&mut self, bytes: u64) {
         self.taken += bytes;
         self.shared.taken.fetch_add(bytes, Relaxed);
     }
 
-    fn give_back(&mut self, bytes: u64) {
+    pub(super) fn give_back(&mut self, bytes: u64) {
         let bytes = bytes.min(self.taken);
         self.taken -= bytes;
         self.shared.taken.fetch_sub(bytes, Relaxed);
@@ -89,211 +80,5 @@ impl Room {
 impl Drop for Room {
     fn drop(&mut self) {
         self.give_back(self.taken);
-    }
-}
-
-impl Fold {
-    /// Leaves out what has no room there.
-    pub(crate) fn with_room(mut self, room: Option<Room>) -> Self {
-        self.room = room;
-        self
-    }
-
-    /// Returns how many records were left out because there was no room.
-    pub(crate) fn left_out(&self) -> u64 {
-        self.room.as_ref().map_or(0, |room| room.left_out)
-    }
-
-    /// Takes room for a record that is not of an allocation or a free.
-    pub(super) fn has_room_for(&mut self, record: &Record) -> bool {
-        if self.room.is_none() {
-            return true;
-        }
-        let bytes = match record {
-            Record::Alloc(_) | Record::Free(_) | Record::CheckpointEnd { .. } => return true,
-            Record::End { .. } | Record::ModuleGone { .. } => return true,
-            // It takes the place of the one before.
-            Record::Start(_) => return true,
-            Record::Checkpoint(_) => return self.profile.account.remarks.len() < MOST_REMARKS,
-            Record::Counters { values, .. } => {
-                let is_new = |(counter, _): &&(_, _)| !self.counters.contains_key(counter);
-                match values.iter().filter(is_new).count() {
-                    0 => return true,
-                    new => new as u64 * INTERVAL,
-                }
-            }
-            Record::Stack(stack) => {
-                if self.stack_of.contains_key(&stack.number) {
-                    return true;
-                }
-                8 * stack.frames.len() as u64 + 4 * stack.interrupted.len() as u64
-            }
-            Record::Module(module) => {
-                let texts = module.path.len() + 2 * module.build_id.len();
-                texts as u64 + 64 * module.segments.len() as u64
-            }
-            Record::Thread(thread) => thread.name.len() as u64,
-            Record::Marker { name, .. } => name.len() as u64,
-            Record::Notice { text, .. } => text.len() as u64,
-            Record::Regime { .. } => 0,
-            Record::Passed(_) => return self.has_room(0),
-            Record::Process(process) => {
-                let start = &process.start;
-                let texts = start.args.iter().map(String::len).sum::<usize>();
-                (texts + start.program.len()) as u64
-            }
-        };
-        self.has_room(THING + bytes)
-    }
-
-    /// Takes room for a block.
-    pub(super) fn has_room_for_block(&mut self) -> bool {
-        self.has_room(BLOCK)
-    }
-
-    /// The stack of a number that no record explains. Each takes a place of its own if there is
-    /// room; else all have one.
-    pub(super) fn unknown_stack(&mut self, number: u32) -> u32 {
-        if self.has_room(THING) {
-            return self.new_stack(number, CallStack::default());
-        }
-        match self.stack_without_room {
-            Some(index) => index,
-            None => {
-                let index = self.new_stack(number, CallStack::default());
-                self.stack_without_room = Some(index);
-                index
-            }
-        }
-    }
-
-    /// Takes room for so much, and for what was made with the records before.
-    fn has_room(&mut self, bytes: u64) -> bool {
-        let Some(room) = &mut self.room else {
-            return true;
-        };
-        let made = self.ledger.rows().len() as u64 * ROW
-            + self.ledger.intervals() as u64 * INTERVAL
-            + self.last_samples.threads() as u64 * THING;
-        room.take_anyway(made.saturating_sub(self.made));
-        self.made = made;
-        room.take(bytes)
-    }
-
-    /// Gives the room of a block back.
-    pub(super) fn gives_back_block(&mut self) {
-        if let Some(room) = &mut self.room {
-            room.give_back(BLOCK);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use heapprof_format::{Alloc, Free, Stack, Thread, WalkEnd};
-
-    use super::*;
-
-    const MOST: u64 = 1 << 20;
-
-    fn alloc(id: u64, stack: u32, interval: u64) -> Record {
-        Record::Alloc(Alloc {
-            time_ns: id,
-            thread: id as u32,
-            id,
-            stack,
-            size: 1,
-            slack: 0,
-            interval,
-        })
-    }
-
-    fn stack(number: u32) -> Record {
-        Record::Stack(Stack {
-            number,
-            frames: vec![u64::from(number); 40],
-            interrupted: Vec::new(),
-            end: WalkEnd::Root,
-        })
-    }
-
-    /// Whatever is endless is bounded, counted, and gives its room back when the fold goes.
-    #[test]
-    fn endless_things_are_left_out_and_counted() {
-        let shared = SharedRoom::of(2 * MOST);
-        let kinds: [fn(u32) -> Record; 6] = [
-            stack,
-            |n| alloc(n.into(), n, 1),
-            |n| alloc(n.into(), 1, n.into()),
-            |n| {
-                Record::Thread(Thread {
-                    number: n,
-                    tid: n,
-                    name: "x".repeat(100),
-                })
-            },
-            |n| Record::Marker {
-                time_ns: 0,
-                name: n.to_string(),
-            },
-            |n| Record::Regime {
-                time_ns: n.into(),
-                interval: n.into(),
-                by_budget: true,
-            },
-        ];
-        for (index, kind) in kinds.into_iter().enumerate() {
-            let mut fold = Fold::new().with_room(Some(shared.part(MOST)));
-            fold.record(stack(1));
-            (2..100_000).for_each(|n| fold.record(kind(n)));
-            assert!(
-                fold.left_out() > 50_000,
-                "kind {index}: {}",
-                fold.left_out()
-            );
-            assert!(shared.taken.load(Relaxed) <= 2 * MOST, "kind {index}");
-            assert_eq!(fold.so_far().account.without_room, fold.left_out());
-            drop(fold);
-            assert_eq!(shared.taken.load(Relaxed), 0);
-        }
-    }
-
-    /// A log of any length with few blocks in use has room.
-    #[test]
-    fn blocks_that_are_freed_make_room() {
-        let shared = SharedRoom::of(MOST);
-        let mut fold = Fold::new().with_room(Some(shared.part(MOST)));
-        fold.record(stack(1));
-        for id in 1..200_000 {
-            fold.record(Record::Alloc(Alloc {
-                time_ns: id,
-                thread: 1,
-                id,
-                stack: 1,
-                size: 100,
-                slack: 0,
-                interval: 1,
-            }));
-            if id > 100 {
-                fold.record(Record::Free(Free {
-                    time_ns: id,
-                    thread: 1,
-                    id: id - 100,
-                }));
-            }
-        }
-        assert_eq!(fold.left_out(), 0);
-        assert_eq!(fold.ledger().total().in_use.bytes(), 100 * 100);
-    }
-
-    #[test]
-    fn one_log_leaves_room_for_others() {
-        let shared = SharedRoom::of(4 * MOST);
-        let mut greedy = Fold::new().with_room(Some(shared.part(MOST)));
-        (1..100_000).for_each(|n| greedy.record(stack(n)));
-        let mut other = Fold::new().with_room(Some(shared.part(MOST)));
-        (1..100).for_each(|n| other.record(stack(n)));
-        assert!(greedy.left_out() > 0);
-        assert_eq!(other.left_out(), 0);
     }
 }

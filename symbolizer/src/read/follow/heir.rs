@@ -5,10 +5,8 @@
 //!            held back             what was inherited, then these
 //! ```
 //!
-//! What was inherited is known once the modules are that the log begins with. A log that is being
-//! written may not have these yet. So records are held back until the first event.
-//!
-//! Imports: the parent log's reader, which opens other logs.
+//! The inherited stacks depend on the modules that the log begins with. A log that is being written
+//! may not have these yet. So records are held back until the first event.
 
 use std::path::{Path, PathBuf};
 

@@ -4,8 +4,8 @@
 //! somebody's log. Also, the log of a parent may be longer than the memory that a server may take.
 //! So each ancestor's log is read by position, up to the fork.
 //!
-//! Of a log that rotates, the segment is read that was written at the time of the fork: its
-//! checkpoint has all blocks from before it.
+//! A log that rotates has one segment that was written at the time of the fork. The checkpoint of
+//! that segment has all blocks from before it.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::read::log::Taker;
 use crate::read::segments;
 use crate::read::tail::Tail;
 
-/// Modules that a log begins with, and records in front of them, at most.
+/// Records before the first event, at most.
 const MOST_AT_START: usize = 1 << 14;
 
 /// The records that belong behind the first one of a forked process's log, as
@@ -80,7 +80,7 @@ impl Head {
     fn of(tail: &mut Tail) -> Head {
         let mut head = Head::default();
         tail.rewind();
-        // What cannot be read is not there.
+        // A log that cannot be read has no head.
         let _ = tail.read_on(&mut head);
         tail.rewind();
         head
