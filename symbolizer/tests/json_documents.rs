@@ -225,7 +225,7 @@ fn conforms_with(section: &str, commands: &[&[&str]], files: &[PathBuf]) {
     holds(section, &seen, &NOT_MADE_HERE);
 }
 
-/// What was seen is what is listed, but for the keys that are excused.
+/// Checks that the keys of documents are those that are listed, but for the excused ones.
 fn holds(section: &str, seen: &BTreeMap<String, BTreeSet<&'static str>>, excused: &[&str]) {
     let documented = documented(section);
     for (path, kinds) in seen {

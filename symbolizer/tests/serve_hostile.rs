@@ -70,8 +70,8 @@ fn mutated_logs_are_served_while_they_change() {
     // One that stays as it is, and has its numbers to the end.
     let good = folder.path().join("good.heaplog");
     fs::write(&good, server_log(1)).unwrap();
-    for file in 0..6 {
-        fs::write(folder.path().join(format!("{file}.heaplog")), &seeds[file]).unwrap();
+    for (file, seed) in seeds.iter().take(6).enumerate() {
+        fs::write(folder.path().join(format!("{file}.heaplog")), seed).unwrap();
     }
     let mut server = Server::of(&[folder.path()]);
     server.until("/processes", "5.heaplog");

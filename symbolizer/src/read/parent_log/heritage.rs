@@ -140,7 +140,8 @@ impl Taker for Reading<'_> {
                 self.heritage.log.took(alloc);
             }
             Record::Free(free) if self.is_before(free.time_ns) => {
-                if self.heritage.log.blocks.remove(&free.id).is_none() {
+                let own = self.heritage.log.blocks.remove(&free.id);
+                if own.is_none() {
                     self.heritage.blocks.remove(&free.id);
                 }
             }
