@@ -261,3 +261,29 @@ fn an_increment_is_sent_without_the_command_line_and_with_the_given_service() {
     );
     assert!(Format::Otlp.is_binary());
 }
+
+/// A field that the definitions lack would be gone from their encoding.
+#[test]
+fn the_published_definitions_have_every_field() {
+    use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+    use opentelemetry_proto::tonic::profiles::v1development as published;
+
+    for interval in [1, 4096] {
+        let profile = server_profile(interval);
+        let symbols = server_symbols(&profile);
+        let bytes = otlp(&profile, &symbols, Metric::default()).encode_to_vec();
+        let data = published::ProfilesData::decode(&bytes[..]).expect("their message");
+        assert_eq!(data.encode_to_vec(), bytes);
+        let request = ExportProfilesServiceRequest::decode(&bytes[..]).expect("their request");
+        assert_eq!(request.encode_to_vec(), bytes);
+        let dictionary = data.dictionary.expect("a dictionary");
+        assert_eq!(dictionary.string_table[0], "");
+        assert_eq!(dictionary.mapping_table[0], published::Mapping::default());
+        assert_eq!(
+            dictionary.attribute_table[0],
+            published::KeyValueAndUnit::default()
+        );
+        let profiles = &data.resource_profiles[0].scope_profiles[0].profiles;
+        assert_eq!(profiles.len(), 4);
+    }
+}
