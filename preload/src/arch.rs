@@ -7,7 +7,7 @@
 //! | file | another processor |
 //! | --- | --- |
 //! | `entry_stubs`, `trampolines`, `thread_block`, `stack_switch`, `system_call` | needs its own |
-//! | `registers`, `signal_frame`, `counter`, `tap_stubs` | needs its own |
+//! | `registers`, `signal_frame`, `counter`, `tap_stubs`, `probes` | needs its own |
 //! | `memory`, `strings`, `jemalloc_fast_path`, `next_fast_path` | may take plain Rust and calls |
 //!
 //! Outside of this folder these depend on the processor:

@@ -13,6 +13,7 @@
 //! | C++'s operators | `operators.rs` |
 //! | the sampling decision, and the records of samples | `sample.rs` |
 //! | blocks before the loader is done | `early_heap.rs` |
+//! | the samples as probes for a tracer | `probes.rs` |
 //! | the address of a function in a stack | `entry.rs` |
 //! | what the program may call to control the profiler | `c_api.rs` |
 //! | allocators that are linked into the program | `taps.rs` |
@@ -34,5 +35,6 @@ pub(crate) mod malloc_fast;
 pub(crate) mod next_fast;
 pub(crate) mod operators;
 pub(crate) mod pool;
+pub(crate) mod probes;
 pub(crate) mod sample;
 pub(crate) mod taps;

@@ -5,6 +5,7 @@ pub(crate) mod entry_stubs;
 pub(crate) mod jemalloc_fast_path;
 pub(crate) mod memory;
 pub(crate) mod next_fast_path;
+pub(crate) mod probes;
 pub(crate) mod registers;
 pub(crate) mod signal_frame;
 pub(crate) mod stack_switch;

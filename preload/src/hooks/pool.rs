@@ -13,17 +13,8 @@ use crate::arch::entry_stubs::with_caller;
 use crate::hooks::early_heap;
 use crate::hooks::entry::entry;
 use crate::hooks::sample::{self, OldSample};
-use crate::recording::sampled_blocks;
+use crate::recording::sampled_blocks::{self, reported_number as number};
 use crate::unwind::walk::WalkStart;
-
-/// The bit in which the number of a reported block differs from its address. No address of a
-/// process has it.
-const REPORTED: usize = 1 << (usize::BITS - 1);
-
-/// Returns the number of a reported block.
-fn number(ptr: *mut c_void) -> *mut c_void {
-    ptr.wrapping_byte_add(REPORTED)
-}
 
 with_caller! {
     /// Records that a pool has given out `size` bytes at `ptr`. Null is ignored.

@@ -12,6 +12,7 @@ use heapprof_core::{EndedSample, Lane, Origin, Regime, Sampled, Sampler, Vacant}
 
 use crate::allocator;
 use crate::arch::registers::stack_pointer;
+use crate::hooks::probes;
 use crate::os::cancellation::Deferred;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
@@ -113,6 +114,7 @@ fn end_sample(taken: TakenSample) {
 #[inline(never)]
 extern "C" fn end_sample_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
     unless_it_panics(|| {
+        probes::ended(vacant.address());
         let spot = Spot::of(vacant);
         let at = clock::ticks();
         let session = session::current().filter(|_| !process::is_unprepared_child(thread));
@@ -143,6 +145,7 @@ extern "C" fn end_sample_deferred(thread: &'static Thread, id: u64, vacant: Vaca
 #[cold]
 #[inline(never)]
 extern "C" fn release_spot(_id: u64, vacant: Vacant) {
+    probes::ended(vacant.address());
     drop(Spot::of(vacant));
 }
 
@@ -402,6 +405,9 @@ fn record(
         OldSample::Taken(taken) => (Some(taken.id), Some(taken.spot())),
         OldSample::InTable => (sampled_blocks::replace(ptr, id), None),
     };
+    if ended.is_some() {
+        probes::ended(vacated.as_ref().map_or(ptr as u64, Spot::address));
+    }
     // The table comes before the queue: if the queue has no room, the entry can be taken back. A
     // record whose block no free can find would be a phantom leak (Law 4). Both come before the
     // pointer is returned (Law 2). All locked instructions come before the lane: they would wait
@@ -451,6 +457,7 @@ fn record(
     };
     if session.send_sampled(lane, by, &sampled, ended_with) {
         byte_count::mark_reported(thread, counted);
+        probes::sampled(ptr, size, interval);
     } else {
         if let Some(id) = ended.filter(|_| ended_with != EndedSample::NONE) {
             send_end(session, lane, at, thread, id);

@@ -20,6 +20,21 @@ pub(crate) static FILTER: Filter = Filter::new();
 /// The table: which sample lives at this address?
 static TABLE: SampleTable<MappedLevels> = SampleTable::new(MappedLevels::new());
 
+/// The bit in which the number of a pool's block differs from its address. No address of a process
+/// has it.
+const REPORTED: u64 = 1 << 63;
+
+/// Returns the number by which a block that a pool reported is known here.
+pub(crate) fn reported_number(ptr: *mut c_void) -> *mut c_void {
+    ptr.wrapping_byte_add(REPORTED as usize)
+}
+
+/// Returns the address of a block. `number` is the number of a pool's block, or the address of
+/// another block.
+pub(crate) fn address_of(number: u64) -> u64 {
+    number & !REPORTED
+}
+
 /// Returns true if a sample may live at `ptr`. Then [`take`] must be called before the block is
 /// freed. The assembly of `free` has the first half of this check.
 #[inline(always)]
@@ -127,6 +142,11 @@ impl Spot {
     pub(crate) fn is_at(&self, ptr: *mut c_void) -> bool {
         let vacant = self.0.as_ref();
         vacant.is_some_and(|vacant| vacant.address() == ptr as u64)
+    }
+
+    /// Returns the address of the block.
+    pub(crate) fn address(&self) -> u64 {
+        self.0.as_ref().map_or(0, Vacant::address)
     }
 
     /// Inserts sample `id` there.
