@@ -207,7 +207,7 @@ fn stack_lane(bencher: Bencher, depth: usize) {
     let frames = addresses(depth);
     bencher.bench_local(|| {
         let others = frames[1..].iter().map(|&frame| (frame, false));
-        assert!(lane.put(7, 0, frames[0], others));
+        assert!(lane.put(7, 0, frames[0], others, &[]));
         lane.take()
     });
 }

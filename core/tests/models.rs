@@ -337,7 +337,7 @@ fn a_stack_comes_out_of_its_lane_whole() {
         // Five words each: the second has room only if the first was taken meanwhile, and crosses
         // the end of the ring.
         let other = thread::spawn(move || {
-            [1, 2].map(|n| lane.put(n, 4, n * 5, [(n * 7, true)].into_iter()))
+            [1, 2].map(|n| lane.put(n, 4, n * 5, [(n * 7, true)].into_iter(), &[]))
         });
         let mut all: Vec<SentStack> = lane.take().into_iter().collect();
         let put = other.join().unwrap();
@@ -348,6 +348,7 @@ fn a_stack_comes_out_of_its_lane_whole() {
             end: 4,
             frames: vec![n * 5, n * 7],
             interrupted: vec![1],
+            labels: vec![],
         });
         assert!(put[0] && all.into_iter().eq(expected));
     });
@@ -364,7 +365,7 @@ fn a_stack_is_there_when_a_sample_of_another_thread_names_it() {
         let finds = {
             let known = Arc::clone(&known);
             thread::spawn(move || {
-                assert!(stacks.put(9, 0, 5, std::iter::empty()));
+                assert!(stacks.put(9, 0, 5, std::iter::empty(), &[]));
                 known.store(true, Ordering::Release);
             })
         };

@@ -6,8 +6,8 @@
 
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::record::{
-    Counter, EndReason, FileStamp, MAX_STACK_FRAMES, Module, Process, Record, Segment, Stack,
-    Start, Thread, WalkEnd,
+    Counter, EndReason, FileStamp, MAX_LABELS, MAX_STACK_FRAMES, Module, Process, Record, Segment,
+    Stack, Start, Thread, WalkEnd,
 };
 use crate::varint::{put, take, unzigzag, zigzag};
 
@@ -80,6 +80,12 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
                 put(body, u64::from(index));
             });
             put_addresses(body, &stack.frames);
+            if !stack.labels.is_empty() {
+                put_list(body, &stack.labels, |body, (key, value)| {
+                    put_bytes(body, key.as_bytes());
+                    put_bytes(body, value.as_bytes());
+                });
+            }
             (Kind::Stack, 0)
         }
         Record::Module(module) => {
@@ -194,13 +200,18 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
         Kind::Stack => {
             let number = take_u32(body)?;
             let end = WalkEnd::from_u8(take_byte(body)?)?;
-            let (interrupted, _) = take_first(body, take_u32)?;
+            let (interrupted, _) = take_first(body, MAX_STACK_FRAMES, take_u32)?;
             let (frames, is_cut) = take_addresses(body)?;
+            let labels = match body.is_empty() {
+                true => Vec::new(),
+                false => take_labels(body)?,
+            };
             Record::Stack(Stack {
                 number,
                 end: if is_cut { WalkEnd::TooDeep } else { end },
                 interrupted,
                 frames,
+                labels,
             })
         }
         Kind::Module => {
@@ -442,6 +453,13 @@ fn take_list<T>(bytes: &mut &[u8], take_item: impl Fn(&mut &[u8]) -> Option<T>) 
     (0..len).map(|_| take_item(bytes)).collect()
 }
 
+/// Takes keys and values: as many as a stack has at most.
+fn take_labels(bytes: &mut &[u8]) -> Option<Vec<(String, String)>> {
+    let take_label = |bytes: &mut &[u8]| Some((take_string(bytes)?, take_string(bytes)?));
+    let (labels, _) = take_first(bytes, MAX_LABELS, take_label)?;
+    Some(labels)
+}
+
 /// Appends addresses as deltas: neighbours on a stack mostly lie in one module, three bytes apart.
 fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
     put(out, addresses.len() as u64);
@@ -455,26 +473,27 @@ fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
 /// The addresses, and whether the stack has more.
 fn take_addresses(bytes: &mut &[u8]) -> Option<(Vec<u64>, bool)> {
     let mut previous = 0u64;
-    take_first(bytes, |bytes| {
+    take_first(bytes, MAX_STACK_FRAMES, |bytes| {
         previous = previous.wrapping_add(unzigzag(take(bytes)?) as u64);
         Some(previous)
     })
 }
 
-/// The first items of a list, as many as a stack has frames at most, and whether it has more.
+/// The first items of a list, at most `most`, and whether it has more.
 fn take_first<T>(
     bytes: &mut &[u8],
+    most: usize,
     mut take_item: impl FnMut(&mut &[u8]) -> Option<T>,
 ) -> Option<(Vec<T>, bool)> {
     let mut first = Vec::new();
     let len = take(bytes)?;
     for _ in 0..len {
         let item = take_item(bytes)?;
-        if first.len() < MAX_STACK_FRAMES {
+        if first.len() < most {
             first.push(item);
         }
     }
-    Some((first, len > MAX_STACK_FRAMES as u64))
+    Some((first, len > most as u64))
 }
 
 #[cfg(test)]
@@ -512,5 +531,53 @@ mod tests {
             take_body(Kind::Start, &[0, 0xff, 0xff, 0xff, 0x7f, 0]),
             None
         );
+    }
+
+    fn stack(labels: Vec<(String, String)>) -> Stack {
+        Stack {
+            number: 7,
+            end: WalkEnd::Root,
+            frames: vec![0x1000],
+            interrupted: Vec::new(),
+            labels,
+        }
+    }
+
+    fn body_of(stack: &Stack) -> Vec<u8> {
+        let mut body = Vec::new();
+        put_body(&Record::Stack(stack.clone()), &mut body);
+        body
+    }
+
+    #[test]
+    fn a_stack_without_labels_has_no_byte_for_them() {
+        // number, end, no interrupted frame, one frame
+        assert_eq!(body_of(&stack(Vec::new())), [7, 0, 0, 1, 0x80, 0x40]);
+    }
+
+    #[test]
+    fn labels_that_are_cut_are_damage_and_too_many_are_left_out() {
+        let label = |n: usize| (format!("key{n}"), "é".repeat(n));
+        let whole = stack((0..3).map(label).collect());
+        let body = body_of(&whole);
+        assert_eq!(take_body(Kind::Stack, &body), Some(Record::Stack(whole)));
+        let begin = body_of(&stack(Vec::new())).len();
+        for end in begin + 1..body.len() {
+            assert_eq!(take_body(Kind::Stack, &body[..end]), None, "{end}");
+        }
+        // A count that is claimed, and no labels.
+        let claims = [&body[..begin], &[0xff, 0xff, 0xff, 0xff, 0xff, 1]].concat();
+        assert_eq!(take_body(Kind::Stack, &claims), None);
+        let many = stack((0..MAX_LABELS + 1).map(|_| label(1)).collect());
+        let Some(Record::Stack(taken)) = take_body(Kind::Stack, &body_of(&many)) else {
+            panic!("a stack");
+        };
+        assert_eq!(taken.labels, many.labels[..MAX_LABELS]);
+        // Text that is no UTF-8, and longer than any.
+        let foreign = [&body[..begin], &[1, 1, 0xff, 0]].concat();
+        let Some(Record::Stack(taken)) = take_body(Kind::Stack, &foreign) else {
+            panic!("a stack");
+        };
+        assert_eq!(taken.labels, [("\u{fffd}".into(), String::new())]);
     }
 }

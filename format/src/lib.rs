@@ -64,9 +64,9 @@ pub use log::{Encoder, Usual};
 pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{
-    ALLOCATOR, Alloc, Counter, EXECUTED_AS, EndReason, Event, FORKED_AT, FileStamp, Free,
-    MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record, Segment, Stack, Start, TAPPED,
-    TAPPED_LATER, Thread, WalkEnd,
+    ALLOCATOR, ANY_LABEL, Alloc, Counter, EXECUTED_AS, EndReason, Event, FOLDED_LABEL, FORKED_AT,
+    FileStamp, Free, MAX_LABELS, MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record, Segment,
+    Stack, Start, TAPPED, TAPPED_LATER, Thread, WalkEnd,
 };
 pub use segments::SegmentStart;
 pub use thread_status::thread_name_in;

@@ -141,7 +141,21 @@ pub struct Stack {
     /// Indices into `frames` of addresses that are no return addresses, because a signal
     /// interrupted the program there.
     pub interrupted: Vec<u32>,
+    /// The labels of the thread while it allocated by this stack: keys, ascending, and values. The
+    /// same frames under other labels are a stack of another number, so an allocation without
+    /// labels costs nothing for them.
+    pub labels: Vec<(String, String)>,
 }
+
+/// A stack that is read from a log has at most this many labels: more than the library records.
+pub const MAX_LABELS: usize = 256;
+
+/// A label's value in place of values that are not recorded, because there were too many.
+pub const FOLDED_LABEL: &str = "(other)";
+
+/// A label's key that stands for all keys: their values are not recorded, because there were too
+/// many combinations.
+pub const ANY_LABEL: &str = "*";
 
 /// The reason why the walk of a stack ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -383,6 +397,8 @@ counters! {
     ResidentBytes = 13, "bytes resident";
     /// The most resident bytes at any reading of the counters.
     MostResidentBytes = 14, "bytes resident at most";
+    /// Samples under labels of which at least one value is recorded as [`FOLDED_LABEL`].
+    FoldedLabels = 15, "samples under labels with too many values";
     /// Samples not recorded because the queue was full.
     LostQueueFull = 16, "samples lost: queue full";
     /// Samples not recorded because the sample table could not grow.

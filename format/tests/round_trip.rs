@@ -72,14 +72,18 @@ fn other() -> impl Strategy<Value = Record> {
             any::<u32>(),
             0u8..7,
             prop::collection::vec(any::<u64>(), 0..60),
-            prop::collection::vec(any::<u32>(), 0..3)
+            prop::collection::vec(any::<u32>(), 0..3),
+            prop::collection::vec((".{0,9}", ".{0,20}"), 0..4),
         )
-            .prop_map(|(number, end, frames, interrupted)| Record::Stack(Stack {
-                number,
-                end: WalkEnd::from_u8(end).unwrap(),
-                frames,
-                interrupted,
-            })),
+            .prop_map(
+                |(number, end, frames, interrupted, labels)| Record::Stack(Stack {
+                    number,
+                    end: WalkEnd::from_u8(end).unwrap(),
+                    frames,
+                    interrupted,
+                    labels,
+                })
+            ),
         (
             any::<u32>(),
             time.clone(),
@@ -619,6 +623,7 @@ fn a_stack_deeper_than_any_is_cut_to_its_innermost_frames() {
             end: WalkEnd::Root,
             frames: (0..frames as u64).map(|i| 0x1000 + i).collect(),
             interrupted: (0..frames as u32).collect(),
+            labels: vec![("tenant".into(), "a".into())],
         }));
         let file = [&FILE_HEADER[..], encoder.finish()].concat();
         match Reader::new(&file).unwrap().next_record() {
@@ -633,6 +638,7 @@ fn a_stack_deeper_than_any_is_cut_to_its_innermost_frames() {
     );
     let cut = stack(MAX_STACK_FRAMES + 1);
     assert_eq!(cut.end, WalkEnd::TooDeep);
+    assert_eq!(cut.labels, [("tenant".into(), "a".into())]);
     assert_eq!(
         (&cut.frames, &cut.interrupted),
         (&whole.frames, &whole.interrupted)

@@ -77,6 +77,7 @@ fn record(what: u8, [a, b, c, d]: [u8; 4]) -> Record {
             end: WalkEnd::from_u8(b % 7).expect("an end"),
             frames: vec![0x1000 + u64::from(b), 0x1000 * u64::from(c)],
             interrupted: vec![u32::from(d)],
+            labels: vec![("k".into(), "ab"[..usize::from(d % 3)].into()); usize::from(c % 3)],
         }),
         8 => Record::Module(Module {
             number: u32::from(a),

@@ -73,6 +73,20 @@ int heapprof_mark(const char *name) HEAPPROF_WEAK;
 void heapprof_thread_pause(void) HEAPPROF_WEAK;
 void heapprof_thread_resume(void) HEAPPROF_WEAK;
 
+/* -- labels --
+ *
+ * A label says what this thread works on, for `heapprof top --by label:tenant` and --where
+ * tenant=acme. What the thread allocates between a push and its pop is under the label. Of labels
+ * with one key the last pushed counts. A label stays until its pop, in this thread alone.
+ *
+ * Keys and values are copied, up to 256 bytes; NULL is the empty string. A key has 1,000 values at
+ * most (HEAPPROF_LABEL_VALUES); all others are recorded as "(other)". So a value is a tenant or a
+ * kind of request, and not the number of a request. */
+void heapprof_label_push(const char *key, const char *value) HEAPPROF_WEAK;
+
+/* Takes back the label that this thread pushed last. */
+void heapprof_label_pop(void) HEAPPROF_WEAK;
+
 /* -- blocks of a pool --
  *
  * A pool cuts blocks out of memory that it has from malloc or mmap. These functions report its
@@ -110,6 +124,9 @@ void heapprof_realloc(void *old, void *new_ptr, size_t size) HEAPPROF_WEAK;
 #define HEAPPROF_MARK(name) (HEAPPROF_HAS(heapprof_mark) ? heapprof_mark(name) : -1)
 #define HEAPPROF_THREAD_PAUSE() (HEAPPROF_HAS(heapprof_thread_pause) ? heapprof_thread_pause() : (void)0)
 #define HEAPPROF_THREAD_RESUME() (HEAPPROF_HAS(heapprof_thread_resume) ? heapprof_thread_resume() : (void)0)
+#define HEAPPROF_LABEL_PUSH(key, value) \
+    (HEAPPROF_HAS(heapprof_label_push) ? heapprof_label_push((key), (value)) : (void)0)
+#define HEAPPROF_LABEL_POP() (HEAPPROF_HAS(heapprof_label_pop) ? heapprof_label_pop() : (void)0)
 #define HEAPPROF_ALLOC(ptr, size) (HEAPPROF_HAS(heapprof_alloc) ? heapprof_alloc((ptr), (size)) : (void)0)
 #define HEAPPROF_FREE(ptr) (HEAPPROF_HAS(heapprof_free) ? heapprof_free(ptr) : (void)0)
 #define HEAPPROF_REALLOC(old, new_ptr, size) \

@@ -21,7 +21,7 @@ use crate::os::diagnostics::{self, say};
 use crate::os::environment;
 use crate::os::environment::Environment;
 use crate::os::{cancellation, clock, dl, executable, files, libc_trampolines, seccomp, sys};
-use crate::recording::{byte_count, sampled_blocks, seats};
+use crate::recording::{byte_count, labels, sampled_blocks, seats};
 use crate::state::settings::{self, Settings};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{interval, phase, process};
@@ -167,6 +167,7 @@ extern "C" fn construct(
     }
     sampled_blocks::prepare_filter(settings.interval, early_heap::addresses());
     interval::prepare(&settings);
+    labels::prepare(settings.label_values);
     let with_dumps = settings.prefix.is_some();
     if !with_dumps {
         report_ignored_signal(&settings, "without HEAPPROFILE no dumps are written");

@@ -12,6 +12,7 @@
 //! | the table of live sampled blocks, and its filter | `sampled_blocks.rs`, `mapped_levels.rs` |
 //! | the sampling parameters of a thread | `regime.rs` |
 //! | bytes that threads request, sampled or not | `byte_count.rs` |
+//! | the labels of a thread | `labels.rs`, `labels/` |
 //! | frees before there is a session | `pending_frees.rs` |
 //! | requests to the writer, and the control page | `requests.rs` |
 //! | a hook that a signal handler jumped out of | `abandoned_hook.rs` |
@@ -22,6 +23,7 @@
 
 pub(crate) mod abandoned_hook;
 pub(crate) mod byte_count;
+pub(crate) mod labels;
 pub(crate) mod mapped_levels;
 pub(crate) mod pending_frees;
 pub(crate) mod regime;

@@ -11,6 +11,7 @@ pub(crate) mod confidence;
 pub(crate) mod counted;
 pub(crate) mod detail;
 pub(crate) mod fork_remark;
+pub(crate) mod labels;
 pub(crate) mod loaded_module;
 pub(crate) mod measure;
 pub(crate) mod merged_address;

@@ -157,6 +157,7 @@ impl LogBuilder {
             end,
             frames: frames.into(),
             interrupted: interrupted.into(),
+            labels: Vec::new(),
         }));
         self.stacks += 1;
         self.stacks - 1

@@ -295,6 +295,7 @@ fn it_may_have_many_deep_stacks() {
             end: WalkEnd::TooDeep,
             frames: frames.collect(),
             interrupted: vec![],
+            labels: Vec::new(),
         }));
         parent.alloc(&Alloc {
             time_ns: MS,
@@ -466,6 +467,7 @@ fn blocks_of_a_plug_in_that_was_unloaded_before_the_fork_are_still_its_own() {
             end: WalkEnd::Root,
             frames: vec![0x10, frame],
             interrupted: vec![],
+            labels: Vec::new(),
         }));
     };
     let block = |encoder: &mut Encoder, time_ns, id, stack| {
@@ -644,6 +646,7 @@ fn generation(
         end: WalkEnd::Root,
         frames: vec![0x10, 0x7000_0100],
         interrupted: vec![],
+        labels: Vec::new(),
     }));
     log.alloc(&Alloc {
         time_ns: MS,

@@ -37,6 +37,7 @@ impl Log {
             end: WalkEnd::Root,
             frames: vec![0x10, 0x1001],
             interrupted: vec![],
+            labels: Vec::new(),
         }));
     }
 

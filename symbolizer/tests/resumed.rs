@@ -77,6 +77,7 @@ fn checkpoint() -> Vec<Record> {
             end: WalkEnd::Root,
             frames: vec![0x10, 0x1001],
             interrupted: vec![],
+            labels: Vec::new(),
         }),
         Record::Passed(Passed {
             stack: 0,

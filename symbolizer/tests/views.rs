@@ -24,6 +24,7 @@ fn filtered(focus: &str, ignore: &str, hide: &str) -> (Profile, Symbols) {
         focus: regex(focus),
         ignore: regex(ignore),
         hide: regex(hide),
+        ..Filter::default()
     };
     let mut profile = server_profile(1);
     let mut symbols = server_symbols(&profile);

@@ -6,19 +6,26 @@
 //! more stack than a thread may have left.
 //!
 //! ```text
-//!   hash │ frames << 8 | end │ address of each frame ... │ a bit for each interrupted frame ...
+//!   hash │ labels << 32 | frames << 8 | end │ address of each frame ...
+//!        │ a bit for each interrupted frame ... │ words of the labels ...
 //! ```
+//!
+//! The lane does not know what the words of the labels mean.
 
+use crate::lanes::event::low;
 use crate::lanes::lane::CacheAligned;
 use crate::primitive::atomic::{AtomicU64, Ordering};
 
 /// Words before the addresses.
 const HEAD: u64 = 2;
+/// Place of the number of labels' words in the second word, and of the number of frames.
+const LABELS_SHIFT: u32 = 32;
+const FRAMES_SHIFT: u32 = 8;
 
 /// A stack that came out.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SentStack {
-    /// Hash of the frames and the end.
+    /// Hash of the frames, the end and the labels.
     pub hash: u64,
     /// Reason of the walk's end, as it was put in.
     pub end: u8,
@@ -26,6 +33,8 @@ pub struct SentStack {
     pub frames: Vec<u64>,
     /// Frames that a signal interrupted: indices into `frames`, in rising order.
     pub interrupted: Vec<u32>,
+    /// The words of the labels, as they were put in; empty without labels.
+    pub labels: Vec<u64>,
 }
 
 /// See the module's text.
@@ -77,29 +86,35 @@ impl StackLane {
         }
     }
 
-    /// Returns the number of words that a stack of that many frames takes.
+    /// Returns the number of words that a stack of that many frames takes without labels.
     pub const fn words_of(frames: usize) -> usize {
         HEAD as usize + frames + frames.div_ceil(u64::BITS as usize)
     }
 
-    /// Puts a stack in: the address of the innermost frame, then each other frame with "it was
-    /// interrupted". Returns false if there is no room.
+    /// Puts a stack in: the address of the innermost frame, each other frame with "it was
+    /// interrupted", and the words of its labels. Returns false if there is no room.
     pub fn put(
         &self,
         hash: u64,
         end: u8,
         innermost: u64,
         others: impl ExactSizeIterator<Item = (u64, bool)>,
+        labels: &[u64],
     ) -> bool {
         let len = 1 + others.len();
         let at = self.put.0.own();
-        let after = at.wrapping_add(Self::words_of(len) as u64);
+        let labels_at = at.wrapping_add(Self::words_of(len) as u64);
+        let after = labels_at.wrapping_add(labels.len() as u64);
         if after.wrapping_sub(self.taken.0.seen()) > self.words.len() as u64 {
             return false;
         }
         let len = len as u64;
         self.set(at, hash);
-        self.set(at.wrapping_add(1), len << 8 | u64::from(end));
+        let lengths = (labels.len() as u64) << LABELS_SHIFT | len << FRAMES_SHIFT;
+        self.set(at.wrapping_add(1), lengths | u64::from(end));
+        for (n, &word) in (0..).zip(labels) {
+            self.set(labels_at.wrapping_add(n), word);
+        }
         let first = at.wrapping_add(HEAD);
         let mut bits = 0;
         let frames = std::iter::once((innermost, false)).chain(others);
@@ -123,19 +138,23 @@ impl StackLane {
         }
         let hash = self.get(at);
         let head = self.get(at.wrapping_add(1));
-        let (len, end) = (head >> 8, head as u8);
+        let (labels, end) = (head >> LABELS_SHIFT, head as u8);
+        let len = low(head, LABELS_SHIFT) >> FRAMES_SHIFT;
         let first = at.wrapping_add(HEAD);
         let frames = (0..len).map(|n| self.get(first.wrapping_add(n))).collect();
         let is_interrupted =
             |n: &u64| self.get(first.wrapping_add(len + n / 64)) >> (n % 64) & 1 != 0;
         let interrupted = (0..len).filter(is_interrupted).map(|n| n as u32).collect();
-        let words = Self::words_of(len as usize) as u64;
-        self.taken.0.publish(at.wrapping_add(words));
+        let labels_at = at.wrapping_add(Self::words_of(len as usize) as u64);
+        let label = |n| self.get(labels_at.wrapping_add(n));
+        let taken = (0..labels).map(label).collect();
+        self.taken.0.publish(labels_at.wrapping_add(labels));
         Some(SentStack {
             hash,
             end,
             frames,
             interrupted,
+            labels: taken,
         })
     }
 
@@ -178,21 +197,35 @@ mod tests {
     fn put(lane: &StackLane, stack: &SentStack) -> bool {
         let others = stack.frames.iter().enumerate().skip(1);
         let others = others.map(|(n, &address)| (address, stack.interrupted.contains(&(n as u32))));
-        lane.put(stack.hash, stack.end, stack.frames[0], others)
+        lane.put(
+            stack.hash,
+            stack.end,
+            stack.frames[0],
+            others,
+            &stack.labels,
+        )
+    }
+
+    fn words_of(stack: &SentStack) -> usize {
+        StackLane::words_of(stack.frames.len()) + stack.labels.len()
     }
 
     fn stack() -> impl Strategy<Value = SentStack> {
         let frames = prop::collection::vec((any::<u64>(), prop::bool::weighted(0.1)), 1..200);
-        (any::<u64>(), any::<u8>(), frames).prop_map(|(hash, end, frames)| SentStack {
-            hash,
-            end,
-            interrupted: (0..)
-                .zip(&frames)
-                .skip(1) // the innermost frame called the allocation function
-                .filter(|(_, it)| it.1)
-                .map(|(n, _)| n)
-                .collect(),
-            frames: frames.into_iter().map(|(address, _)| address).collect(),
+        let labels = prop::collection::vec(any::<u64>(), 0..9);
+        (any::<u64>(), any::<u8>(), frames, labels).prop_map(|(hash, end, frames, labels)| {
+            SentStack {
+                hash,
+                end,
+                labels,
+                interrupted: (0..)
+                    .zip(&frames)
+                    .skip(1) // the innermost frame called the allocation function
+                    .filter(|(_, it)| it.1)
+                    .map(|(n, _)| n)
+                    .collect(),
+                frames: frames.into_iter().map(|(address, _)| address).collect(),
+            }
         })
     }
 
@@ -206,7 +239,7 @@ mod tests {
             for step in steps {
                 match step {
                     Some(stack) => {
-                        let words = StackLane::words_of(stack.frames.len());
+                        let words = words_of(&stack);
                         let has_room = waiting + words <= 512;
                         prop_assert_eq!(put(&lane, &stack), has_room);
                         if has_room {
@@ -216,7 +249,7 @@ mod tests {
                     }
                     None => {
                         let next: Option<SentStack> = queue.pop_front();
-                        waiting -= next.as_ref().map_or(0, |it| StackLane::words_of(it.frames.len()));
+                        waiting -= next.as_ref().map_or(0, words_of);
                         prop_assert_eq!(lane.take(), next);
                     }
                 }
@@ -232,10 +265,11 @@ mod tests {
         let stack = SentStack {
             hash: 7,
             end: 3,
-            frames: (100..161).collect(),
-            interrupted: vec![1, 60],
+            frames: (100..159).collect(),
+            interrupted: vec![1, 58],
+            labels: vec![u64::MAX, 0],
         };
-        assert_eq!(StackLane::words_of(61), 64);
+        assert_eq!(words_of(&stack), 64);
         for _ in 0..3 {
             assert!(put(&lane, &stack) && !put(&lane, &stack));
             assert_eq!(lane.take().as_ref(), Some(&stack));

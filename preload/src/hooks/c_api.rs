@@ -11,9 +11,9 @@ use crate::allocator;
 use crate::hooks::sample;
 use crate::os::cancellation::Deferred;
 use crate::os::{clock, sys};
-use crate::recording::regime;
 use crate::recording::requests::RequestKind;
 use crate::recording::session::{Note, NoteKind, Session, SideEvent};
+use crate::recording::{labels, regime};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{counters, interval, phase, process};
 use crate::unwind::walk::current_registers;
@@ -204,4 +204,39 @@ pub(crate) extern "C-unwind" fn heapprof_thread_resume() {
     let thread = thread::current();
     thread.pauses.set(thread.pauses.get().saturating_sub(1));
     regime::redraw(thread);
+}
+
+/// Puts a label on what this thread does from now on.
+///
+/// # Safety
+/// Each is null or a C string.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn heapprof_label_push(
+    key: *const c_char,
+    value: *const c_char,
+) {
+    if !phase::is_recording() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let (key, value) = unsafe { (bytes(key), bytes(value)) };
+    let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
+    let thread = thread::current();
+    let _deferred = Deferred::begin(); // first made, last dropped
+    // In a signal handler that interrupted our code, nothing new can be made.
+    let entered = thread.enter();
+    let guarded = std::panic::AssertUnwindSafe(|| {
+        labels::push(thread, key, value, entered.is_some());
+    });
+    if std::panic::catch_unwind(guarded).is_err() {
+        phase::give_up_after_panic("the API");
+    }
+}
+
+/// Takes the last label of this thread back.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn heapprof_label_pop() {
+    if phase::is_recording() {
+        labels::pop(thread::current());
+    }
 }

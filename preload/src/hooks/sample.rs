@@ -16,9 +16,10 @@ use crate::hooks::probes;
 use crate::os::cancellation::Deferred;
 use crate::os::clock::{self, Ticks};
 use crate::os::sys;
+use crate::recording::labels::{self, Labels};
 use crate::recording::sampled_blocks::{self, Spot, TakenSample};
 use crate::recording::seats::{self, Seat};
-use crate::recording::session::{self, FreeEvent, SeatLanes, Session};
+use crate::recording::session::{self, FreeEvent, NewStack, SeatLanes, Session};
 use crate::recording::{byte_count, pending_frees, regime};
 use crate::state::phase::{self, Phase};
 use crate::state::thread::{self, Entered, Inside, Thread};
@@ -487,9 +488,12 @@ fn walk_stack(
     let walked = walk::walk(entered, walker, hazard, entry, here);
     #[cfg(feature = "verify")]
     walk::verify(entered, walker, hazard, here);
+    if labels::are_used() {
+        return send_labelled_stack(entered, session, lanes, seat, entry, &walked);
+    }
     let known = (session.number, walked.hash);
     if walker.known_stack != known {
-        if !send_stack_if_new(session, lanes, walker, entry, &walked) {
+        if !send_stack_if_new(session, lanes, walker, entry, &walked, &Labels::NONE) {
             return None;
         }
         walker.known_stack = known;
@@ -497,6 +501,34 @@ fn walk_stack(
         seat.request_rule_growth_if_crowded();
     }
     Some(walked.hash)
+}
+
+/// Does the rest of [`walk_stack`] if threads have labels: the hash includes those of this thread.
+#[cold]
+#[inline(never)]
+fn send_labelled_stack(
+    entered: &Entered,
+    session: &Session,
+    lanes: &SeatLanes,
+    seat: &mut Seat,
+    entry: u64,
+    walked: &Walked,
+) -> Option<u64> {
+    let mut labels = Labels::of(entered.thread);
+    if !labels.is_none() && !session.stacks.contains(labels.hash_with(walked.hash)) {
+        labels = labels.bounded();
+    }
+    let hash = labels.hash_with(walked.hash);
+    let (walker, _) = seat.parts();
+    let known = (session.number, hash);
+    if walker.known_stack != known {
+        if !send_stack_if_new(session, lanes, walker, entry, walked, &labels) {
+            return None;
+        }
+        walker.known_stack = known;
+        seat.request_rule_growth_if_crowded();
+    }
+    Some(hash)
 }
 
 /// Sends the frames of a stack if the writer does not have them. False: there was no room for them.
@@ -507,13 +539,21 @@ fn send_stack_if_new(
     walker: &mut Walker,
     entry: u64,
     walked: &Walked,
+    labels: &Labels,
 ) -> bool {
-    if session.stacks.contains(walked.hash) {
+    let hash = labels.hash_with(walked.hash);
+    if session.stacks.contains(hash) {
         return true;
     }
-    let is_sent = session.send_stack(&lanes.stacks, walked, entry, walker.memos.chosen());
+    let stack = NewStack {
+        hash,
+        end: walked.end,
+        entry,
+        labels: labels.words(),
+    };
+    let is_sent = session.send_stack(&lanes.stacks, &stack, walker.memos.chosen());
     if is_sent {
-        session.stacks.insert(walked.hash);
+        session.stacks.insert(hash);
     }
     is_sent
 }

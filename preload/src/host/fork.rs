@@ -10,7 +10,7 @@
 use crate::host::{main_thread, seccomp_filters};
 use crate::os::{clock, diagnostics, fd_table, sys};
 use crate::recording::{
-    byte_count, regime, request_word, requests, sampled_blocks, seats, session,
+    byte_count, labels, regime, request_word, requests, sampled_blocks, seats, session,
 };
 use crate::state::thread::{self, Inside};
 use crate::state::{counters, interval, phase, process, shutdown};
@@ -54,6 +54,7 @@ pub(crate) extern "C" fn in_child() {
     requests::after_fork();
     interval::after_fork();
     sampled_blocks::after_fork();
+    labels::after_fork();
     shutdown::after_fork();
     modules::after_fork();
     seats::after_fork(thread);

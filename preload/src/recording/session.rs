@@ -39,7 +39,7 @@ use crate::recording::seats::{self, Seat};
 use crate::recording::{pending_frees, request_word};
 use crate::state::thread::Thread;
 use crate::state::{counters, interval, process, shutdown, wakeup};
-use crate::unwind::walker::{MAX_FRAMES, Walked};
+use crate::unwind::walker::MAX_FRAMES;
 
 /// An event that is too rare for a lane.
 pub(crate) enum SideEvent {
@@ -106,6 +106,17 @@ const SEND_TIMEOUT_EXACT_NS: u64 = 2_000_000_000;
 pub(crate) use crate::state::wakeup::AWAKE;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const ASLEEP: u32 = 2;
+
+/// A stack that the writer does not have, without the frames of the callers.
+pub(crate) struct NewStack<'a> {
+    /// Hash of the frames, the end and the labels.
+    pub(crate) hash: u64,
+    pub(crate) end: WalkEnd,
+    /// A PC inside the exported function.
+    pub(crate) entry: u64,
+    /// The words of the labels.
+    pub(crate) labels: &'a [u64],
+}
 
 /// The lanes of one seat.
 pub(crate) struct SeatLanes {
@@ -313,13 +324,18 @@ impl Session {
     pub(crate) fn send_stack(
         &self,
         lane: &StackLane,
-        walked: &Walked,
-        entry: u64,
+        stack: &NewStack<'_>,
         memo: &Memo<WalkEnd>,
     ) -> bool {
         let callers = memo.innermost_first();
         let callers = callers.map(|frame| (frame.address, !frame.returns));
-        let put = || lane.put(walked.hash, walked.end as u8, entry, callers.clone());
+        let NewStack {
+            hash,
+            end,
+            entry,
+            labels,
+        } = *stack;
+        let put = || lane.put(hash, end as u8, entry, callers.clone(), labels);
         let sent = put() || self.wait_and_send(put);
         // A sleeping writer is woken by the sample. A dozing writer may wake too late for more
         // stacks.

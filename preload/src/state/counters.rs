@@ -52,6 +52,7 @@ counts! {
     QUEUE_WAITS = QueueWaits;
     FREES_OVERFLOWED = FreesOverflowed;
     DUMPS_WRITTEN = DumpsWritten;
+    FOLDED_LABELS = FoldedLabels;
     LOST_QUEUE_FULL = LostQueueFull;
     LOST_TABLE_FULL = LostTableFull;
     LOST_REENTRANT = LostReentrant;

@@ -21,6 +21,8 @@ pub(crate) const MAX_INTERVAL: u64 = 1 << 40;
 const DEFAULT_INTERVAL: u64 = 512 << 10;
 /// Default of the longest delay of the program's end, in milliseconds.
 const DEFAULT_EXIT_WAIT_MS: u64 = 100;
+/// Default of the most distinct values of a label's key.
+const DEFAULT_LABEL_VALUES: u64 = 1000;
 /// Longest delay that can be set: an hour.
 const MAX_EXIT_WAIT_MS: u64 = 3_600_000;
 /// Least bound of a log. A segment is a quarter of it, and must hold the program's modules and some
@@ -94,6 +96,8 @@ pub(crate) struct Settings {
     pub(crate) max_samples_per_sec: u64,
     /// Size in bytes from which every block is recorded; 0: size alone records none.
     pub(crate) record_over: u64,
+    /// Most distinct values of a label's key.
+    pub(crate) label_values: u32,
     /// Records nothing until a request starts the recording.
     pub(crate) start_paused: bool,
     /// True if allocators inside of the program are tapped.
@@ -164,6 +168,12 @@ impl Settings {
                 0..=1_000_000_000,
             ),
             record_over: environment.bytes("HEAPPROF_RECORD_OVER", 0, MAX_INTERVAL),
+            label_values: environment.number(
+                "HEAPPROF_LABEL_VALUES",
+                DEFAULT_LABEL_VALUES,
+                "a number of values of a label from 1 to 65536",
+                1..=65_536,
+            ) as u32,
             start_paused: environment.word("HEAPPROF_START", &["running", "paused"]) == 1,
             taps: named_taps.is_some() || environment.choice(TAP, "on") != Some(false),
             named_taps,
@@ -194,6 +204,10 @@ impl Settings {
         }
         if self.record_over > 0 {
             all.push(("HEAPPROF_RECORD_OVER", self.record_over.to_string()));
+        }
+        if u64::from(self.label_values) != DEFAULT_LABEL_VALUES {
+            let most = self.label_values.to_string();
+            all.push(("HEAPPROF_LABEL_VALUES", most));
         }
         if self.start_paused {
             all.push(("HEAPPROF_START", "paused".to_owned()));

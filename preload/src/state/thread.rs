@@ -33,6 +33,8 @@ pub(crate) struct Thread {
     /// Number of the program's requests to leave this thread out, minus those that it has taken
     /// back.
     pub(crate) pauses: Cell<u16>,
+    /// Number of labels that this thread has got after `labels`, and that are not recorded.
+    pub(crate) labels_beyond: Cell<u16>,
     /// The session in which `number` is valid. In another session the thread needs a new number.
     pub(crate) session: Cell<u32>,
     /// The process (`process::generation`) to which the sampler's line belongs. The session does
@@ -57,6 +59,8 @@ pub(crate) struct Thread {
     pub(crate) unreported_bytes: Cell<u64>,
     /// The session to whose writer this thread has reported bytes.
     pub(crate) reported_session: Cell<u32>,
+    /// Number of this thread's label set; 0: none.
+    pub(crate) labels: Cell<u32>,
     /// The seat that this thread has a lease of, or null. The seats have typed accessors.
     pub(crate) lease: Cell<*const ()>,
     /// Lower half of the address whose unwind rule a walk needs next.

@@ -255,6 +255,7 @@ impl Writer {
                         frames: stack.frames.into(),
                         interrupted: stack.interrupted.into(),
                         end: stack.end,
+                        labels: stack.labels.into(),
                     };
                     self.store_stack(stack.number, kept);
                 }

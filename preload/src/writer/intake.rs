@@ -13,8 +13,8 @@ use heapprof_format::{
 
 use super::Writer;
 use crate::os::{procfs, sys};
-use crate::recording::byte_count;
 use crate::recording::session::{NoteKind, Session, SideEvent};
+use crate::recording::{byte_count, labels};
 use crate::unwind::module_events::{self, ModuleEvent};
 use crate::writer::event_source::{Event, EventSink, EventSource};
 use crate::writer::kept_stacks::KeptStack;
@@ -264,8 +264,9 @@ impl Writer {
         }
         let number = self.stack_number(new.hash);
         self.frames_walked += new.frames.len() as u64;
+        let labels = labels::from_words(&new.labels);
         if let Some(rotation) = &mut self.rotation {
-            rotation.checkpoint_state.stack(new.frames.len());
+            rotation.checkpoint_state.stack(new.frames.len(), &labels);
         }
         // it was made from a `WalkEnd`
         let end = WalkEnd::from_u8(new.end).unwrap_or(WalkEnd::Busy);
@@ -276,6 +277,7 @@ impl Writer {
                     frames: new.frames.as_slice().into(),
                     interrupted: new.interrupted.as_slice().into(),
                     end,
+                    labels: labels.as_slice().into(),
                 },
             );
         }
@@ -284,6 +286,7 @@ impl Writer {
             end,
             frames: new.frames,
             interrupted: new.interrupted,
+            labels,
         }));
     }
 

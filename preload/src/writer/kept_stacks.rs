@@ -7,6 +7,7 @@ pub(crate) struct KeptStack {
     pub(crate) frames: Box<[u64]>,
     pub(crate) interrupted: Box<[u32]>,
     pub(crate) end: WalkEnd,
+    pub(crate) labels: Box<[(String, String)]>,
 }
 
 impl KeptStack {

@@ -120,6 +120,7 @@ impl Builder {
             end: WalkEnd::Root,
             frames,
             interrupted: Vec::new(),
+            labels: Vec::new(),
         }));
     }
 

@@ -62,6 +62,7 @@ fn one_stack(count: u64, folder: &Path, interrupted: Vec<u32>) -> Files {
         end: WalkEnd::Root,
         frames: (0..count).map(|frame| 0x1000 + frame).collect(),
         interrupted,
+        labels: Vec::new(),
     }));
     log.alloc(0, 0, 100);
     alone(log, folder)

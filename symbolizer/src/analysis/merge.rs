@@ -24,6 +24,7 @@ use heapprof_format::{Counter, Segment, Symbols, WalkEnd};
 
 use crate::model::counted::Counted;
 use crate::model::detail::ThreadRow;
+use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::merged_address::ADDRESS_BITS;
 use crate::model::merged_address::merged_address;
@@ -57,8 +58,9 @@ pub fn merged(mut parts: Vec<(String, Profile)>) -> Profile {
     merge.finish()
 }
 
-/// The identity of a merged stack: its merged addresses, the interrupted ones, and its end.
-type StackKey = (Vec<u64>, Vec<u32>, Option<WalkEnd>);
+/// The identity of a merged stack: its merged addresses, the interrupted ones, its end and its
+/// labels.
+type StackKey = (Vec<u64>, Vec<u32>, Option<WalkEnd>, Labels);
 
 /// Key of modules that may be one file: the build-id, or without one the path and the number of
 /// segments.
@@ -245,13 +247,12 @@ impl Merge {
 
     fn stack(&mut self, stack: CallStack) -> u32 {
         let stacks = &mut self.profile.stacks;
-        *self
-            .stack_of
-            .entry((stack.frames.clone(), stack.interrupted.clone(), stack.end))
-            .or_insert_with(|| {
-                stacks.push(stack);
-                stacks.len() as u32 - 1
-            })
+        let (frames, interrupted) = (stack.frames.clone(), stack.interrupted.clone());
+        let key = (frames, interrupted, stack.end, stack.labels.clone());
+        *self.stack_of.entry(key).or_insert_with(|| {
+            stacks.push(stack);
+            stacks.len() as u32 - 1
+        })
     }
 
     fn names(&mut self, moved: &Moved<'_>) {
@@ -496,6 +497,7 @@ impl Moved<'_> {
             end: stack.end,
             time_ns: 0,
             begins_with_ours: stack.begins_with_ours,
+            labels: stack.labels.clone(),
         }
     }
 

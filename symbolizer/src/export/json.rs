@@ -45,6 +45,9 @@ struct Document<'a> {
     frames: Vec<Frame>,
     /// Indices of frames, innermost first.
     stacks: Vec<Vec<usize>>,
+    /// The labels of each stack that has some, by its index.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<usize, BTreeMap<&'a str, &'a str>>,
     rows: Vec<Row>,
 }
 
@@ -258,6 +261,7 @@ pub fn write(
             })
             .collect(),
         frames,
+        labels: labels_of(profile),
         stacks,
         rows: profile
             .rows
@@ -275,4 +279,13 @@ pub fn write(
             .collect(),
     };
     Json::Compact.write(&document, out)
+}
+
+/// Returns the labels of each stack that has some, by its index.
+fn labels_of(profile: &Profile) -> BTreeMap<usize, BTreeMap<&str, &str>> {
+    let stacks = profile.stacks.iter().enumerate();
+    let labelled = stacks.filter(|(_, stack)| !stack.labels.is_empty());
+    labelled
+        .map(|(index, stack)| (index, stack.labels.iter().collect()))
+        .collect()
 }

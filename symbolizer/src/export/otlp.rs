@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 use crate::export::Options;
 use crate::export::facts::{facts, intervals};
 use crate::export::samples::{Increment, Samples, clamp};
+use crate::model::labels::{SPAN_ID, TRACE_ID};
 use crate::model::measure::Measure;
 use crate::model::profile::{Place, Profile};
 use crate::naming::symbols::Symbols;
@@ -109,6 +110,7 @@ struct Builder<'a> {
     functions: Table<proto::Function>,
     attributes: Table<proto::KeyValueAndUnit>,
     stacks: Table<proto::Stack>,
+    links: Table<proto::Link>,
     /// Index of the location of each place.
     places: HashMap<Place, i32>,
 }
@@ -125,6 +127,7 @@ impl<'a> Builder<'a> {
             functions: Table::new(),
             attributes: Table::new(),
             stacks: Table::new(),
+            links: Table::new(),
             places: HashMap::new(),
         };
         builder.string(""); // entry 0, as in the other tables
@@ -138,13 +141,15 @@ impl<'a> Builder<'a> {
         options: &Options,
         resource: &Resource,
     ) -> proto::ProfilesData {
-        let written: Vec<(i32, Vec<i32>)> = (samples.samples.iter())
+        let written: Vec<(i32, Vec<i32>, i32)> = (samples.samples.iter())
             .map(|sample| {
                 let size = sample.block_bytes.map(|bytes| {
                     let value = AnyValue::from(clamp(bytes));
                     self.attribute("bytes", value, "bytes")
                 });
-                (self.stack(sample.stack), size.into_iter().collect())
+                let (labels, link) = self.labels(sample.stack);
+                let attributes = size.into_iter().chain(labels).collect();
+                (self.stack(sample.stack), attributes, link)
             })
             .collect();
         let comment = self.comments(comments);
@@ -154,10 +159,10 @@ impl<'a> Builder<'a> {
             let with_stack = samples.samples.iter().zip(&written);
             let of_measure: Vec<proto::Sample> = with_stack
                 .filter(|(sample, _)| sample.values[column] != 0)
-                .map(|(sample, (stack, attributes))| proto::Sample {
+                .map(|(sample, (stack, attributes, link))| proto::Sample {
                     stack_index: *stack,
                     attribute_indices: attributes.clone(),
-                    link_index: 0,
+                    link_index: *link,
                     values: vec![sample.values[column]],
                 })
                 .collect();
@@ -197,7 +202,7 @@ impl<'a> Builder<'a> {
                 mapping_table: self.mappings.entries,
                 location_table: self.locations.entries,
                 function_table: self.functions.entries,
-                link_table: vec![proto::Link::default()],
+                link_table: self.links.entries,
                 string_table: self.strings,
                 attribute_table: self.attributes.entries,
                 stack_table: self.stacks.entries,
@@ -271,6 +276,25 @@ impl<'a> Builder<'a> {
         }
         let value = array(comments.iter().map(String::as_str));
         Some(self.attribute("pprof.profile.comment", value, ""))
+    }
+
+    /// The attributes and the link of a stack's labels. A trace and a span are the link.
+    fn labels(&mut self, stack: u32) -> (Vec<i32>, i32) {
+        let Some(stack) = self.profile.stacks.get(stack as usize) else {
+            return (Vec::new(), 0);
+        };
+        let labels = &stack.labels;
+        let id = |key: &str, bytes| bytes_of_hex(labels.get(key)?).filter(|id| id.len() == bytes);
+        let link = id(TRACE_ID, 16).zip(id(SPAN_ID, 8));
+        let is_shown = |key: &str| link.is_none() || ![TRACE_ID, SPAN_ID].contains(&key);
+        let shown = labels.iter().filter(|(key, _)| is_shown(key));
+        let attributes = shown
+            .map(|(key, value)| self.attribute(key, value.into(), ""))
+            .collect();
+        let link = link.map_or(0, |(trace_id, span_id)| {
+            self.links.index(proto::Link { trace_id, span_id })
+        });
+        (attributes, link)
     }
 
     fn stack(&mut self, stack: u32) -> i32 {
@@ -366,6 +390,13 @@ impl<'a> Builder<'a> {
         self.string_indices.insert(text.into(), index);
         index
     }
+}
+
+/// Returns the bytes of hexadecimal digits.
+fn bytes_of_hex(digits: &str) -> Option<Vec<u8>> {
+    let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|it| it.is_ascii_hexdigit());
+    let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).ok();
+    is_hex.then(|| (0..digits.len()).step_by(2).map_while(byte).collect())
 }
 
 fn key_value(key: &str, value: AnyValue) -> KeyValue {

@@ -2,7 +2,7 @@
 //!
 //! It follows the conventions of heap profiles: four sample types in Go's order, with unsampled
 //! values. Each (stack, size class) is one sample, with its average block size as numeric label
-//! `bytes`, so that `-tagfocus=1MB:` works. A location's address is that of the call. Its first
+//! `bytes`, so that `-tagfocus=1MB:` works, and the labels of the program as texts. A location's address is that of the call. Its first
 //! line is the innermost inlined function. Ids count from 1 and label keys are never 0, which Parca
 //! demands. The first mapping is the program.
 
@@ -185,16 +185,28 @@ impl<'a> Builder<'a> {
         let stack = profile.stacks.get(sample.stack as usize);
         let places = stack.into_iter().flat_map(|stack| profile.places(stack));
         let location_id = places.map(|place| self.location(place)).collect();
-        let label = sample.block_bytes.map(|bytes| proto::Label {
+        let size = sample.block_bytes.map(|bytes| proto::Label {
             key: self.string("bytes"),
             str: 0,
             num: clamp(bytes),
             num_unit: self.string("bytes"),
         });
+        let mut label: Vec<proto::Label> = size.into_iter().collect();
+        for (key, value) in stack.iter().flat_map(|stack| stack.labels.iter()) {
+            // Parca demands keys.
+            if !key.is_empty() {
+                label.push(proto::Label {
+                    key: self.string(key),
+                    str: self.string(value),
+                    num: 0,
+                    num_unit: 0,
+                });
+            }
+        }
         self.message.sample.push(proto::Sample {
             location_id,
             value: sample.values.clone(),
-            label: label.into_iter().collect(),
+            label,
         });
     }
 

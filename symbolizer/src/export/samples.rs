@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use crate::model::labels::Labels;
 use crate::model::measure::Measure;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::Profile;
@@ -32,8 +33,8 @@ impl Increment {
     }
 }
 
-/// The numbers of each row at a moment, by its addresses and its class.
-pub(crate) type Before = HashMap<(Vec<u64>, u8), [i64; 4]>;
+/// The numbers of each row at a moment, by its addresses, its labels and its class.
+pub(crate) type Before = HashMap<(Vec<u64>, Labels, u8), [i64; 4]>;
 
 /// See the module's text.
 pub(super) struct Samples {
@@ -99,9 +100,12 @@ impl Samples {
         let mut before = before.clone();
         for sample in &mut self.samples {
             let stack = profile.stacks.get(sample.stack as usize);
-            let frames = stack.map_or_else(Vec::new, |stack| stack.frames.clone());
+            let (frames, labels) = stack.map_or_else(Default::default, |stack| {
+                (stack.frames.clone(), stack.labels.clone())
+            });
             // Taken out: two rows may have the same addresses.
-            let before = before.remove(&(frames, sample.class)).unwrap_or_default();
+            let before = before.remove(&(frames, labels, sample.class));
+            let before = before.unwrap_or_default();
             for (value, before) in sample.values.iter_mut().zip(before) {
                 *value -= before;
             }

@@ -328,6 +328,7 @@ impl<'a, W: Write> Writing<'a, W> {
                 end,
                 frames: stack.frames.clone(),
                 interrupted: stack.interrupted.clone(),
+                labels: stack.labels.to_vec(),
             })),
             None => Ok(()), // its own log does not have it
         }

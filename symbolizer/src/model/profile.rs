@@ -17,6 +17,7 @@ use crate::model::change::Change;
 use crate::model::confidence::Confidence;
 use crate::model::counted::Counted;
 use crate::model::detail::Detailed;
+use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::module_index::ModuleIndex;
@@ -142,6 +143,8 @@ pub struct CallStack {
     /// The first address is in the profiler's own malloc, whatever that is called. So it is in
     /// logs; other formats need not have it.
     pub begins_with_ours: bool,
+    /// The labels under which it allocated.
+    pub labels: Labels,
 }
 
 impl CallStack {
@@ -279,6 +282,7 @@ impl Profile {
             end: None,
             time_ns: 0,
             begins_with_ours: false,
+            labels: Labels::NONE,
         };
         self.stacks.get(row.stack as usize).unwrap_or(&NONE)
     }

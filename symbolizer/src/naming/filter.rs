@@ -4,6 +4,7 @@
 //! --focus RE    only stacks with a matching frame    main;serve;parse   --focus parse   stays
 //! --ignore RE   no stacks with a matching frame      main;log           --ignore log    goes
 //! --hide RE     matching frames are taken out        main;serve;parse   --hide serve    main;parse
+//! --where K=V   only stacks under that label
 //! ```
 //!
 //! A frame matches by its function, its source file, or its module's path. A stack goes if all of
@@ -30,12 +31,15 @@ pub struct Filter {
     pub ignore: Option<Regex>,
     /// No frames that match.
     pub hide: Option<Regex>,
+    /// Only stacks with all of these labels: keys and values.
+    pub labels: Vec<(String, String)>,
 }
 
 impl Filter {
     /// Returns true if it lets everything through.
     pub fn is_empty(&self) -> bool {
-        self.focus.is_none() && self.ignore.is_none() && self.hide.is_none()
+        let has_regex = self.focus.is_some() || self.ignore.is_some() || self.hide.is_some();
+        !has_regex && self.labels.is_empty()
     }
 
     /// Leaves of the profile what the filter lets through.
@@ -53,7 +57,8 @@ impl Filter {
             let shown = self.hide.is_none()
                 || stack.frames.is_empty()
                 || profile.places(stack).any(|place| !verdict(place).hidden);
-            focused && !ignored && shown
+            let has = |(key, value): &(String, String)| stack.labels.value(key) == value;
+            focused && !ignored && shown && self.labels.iter().all(has)
         };
         let kept: Vec<bool> = profile.stacks.iter().map(stays).collect();
 
@@ -165,6 +170,10 @@ impl std::fmt::Display for Filter {
                 write!(f, "{between}{name} {regex}")?;
                 between = ", ";
             }
+        }
+        for (key, value) in &self.labels {
+            write!(f, "{between}where {key}={value}")?;
+            between = ", ";
         }
         Ok(())
     }

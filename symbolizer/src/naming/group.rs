@@ -1,10 +1,10 @@
 //! Group: what numbers are added up by.
 //!
 //! A group is a part of the code (function, line, file, module, crate) or a property of the block
-//! (thread, size, type, allocator). In the first case, the block's own group is that of its own
-//! site ([`Sites`](crate::Sites) says which frame that is), and its cumulative groups are those of
-//! all its frames, each once. In the second case, a block has one group, and own and cumulative are
-//! equal.
+//! (thread, size, type, allocator, label). In the first case, the block's own group is that of its
+//! own site ([`Sites`](crate::Sites) says which frame that is), and its cumulative groups are those
+//! of all its frames, each once. In the second case, a block has one group, and own and cumulative
+//! are equal.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,6 +13,7 @@ use heapprof_core::Totals;
 use heapprof_format::Thread;
 
 use crate::model::detail::ThreadRow;
+use crate::model::labels::NO_LABEL;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Bytes;
@@ -50,10 +51,15 @@ pub enum By {
     Type,
     /// The allocator that gave out the block.
     Allocator,
+    /// The value of a label of the program; see [`By::label`].
+    Label(&'static str),
 }
 
+/// Beginning of the names of groupings by label.
+const LABEL: &str = "label:";
+
 impl By {
-    /// All of them.
+    /// All of them, without those by label.
     pub const ALL: [By; 10] = [
         By::Function,
         By::Line,
@@ -80,14 +86,22 @@ impl By {
             By::Size => "size",
             By::Type => "type",
             By::Allocator => "allocator",
+            By::Label(name) => name,
         }
+    }
+
+    /// Returns the grouping by a label, by its name on the command line: `label:` and the key. Each
+    /// call takes a few bytes for good, so it is for what a person asks for.
+    pub fn label(name: &str) -> Option<By> {
+        let key = name.strip_prefix(LABEL)?;
+        (!key.is_empty()).then(|| By::Label(Box::leak(name.into())))
     }
 
     /// Returns true if it is about frames, and not about blocks.
     pub fn is_place(self) -> bool {
         !matches!(
             self,
-            By::Thread | By::Process | By::Size | By::Type | By::Allocator
+            By::Thread | By::Process | By::Size | By::Type | By::Allocator | By::Label(_)
         )
     }
 
@@ -307,11 +321,12 @@ impl Key {
         by: By,
     ) -> (String, Vec<String>) {
         match self {
-            Key::Stack(stack) if by == By::Type => (block_type(profile, symbols, stack), vec![]),
-            Key::Stack(stack) if by == By::Allocator => {
-                (allocator_of(profile, symbols, stack), vec![])
-            }
-            Key::Stack(stack) => names_of_stack(profile, symbols, by, stack),
+            Key::Stack(stack) => match by {
+                By::Type => (block_type(profile, symbols, stack), vec![]),
+                By::Allocator => (allocator_of(profile, symbols, stack), vec![]),
+                By::Label(name) => (label_of(profile, name, stack), vec![]),
+                _ => names_of_stack(profile, symbols, by, stack),
+            },
             Key::Size(upper) => (format!("up to {}", Bytes(upper as f64)), vec![]),
             Key::Thread(thread) => (owners.thread_name(thread), vec![]),
             Key::Process(place) => (owners.process_name(place), vec![]),
@@ -432,6 +447,16 @@ fn block_type(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
         .iter()
         .map(|(name, generic)| (name.as_str(), *generic));
     type_of(functions).unwrap_or_else(|| UNKNOWN.into())
+}
+
+/// The value of a label. `name` is that of the grouping.
+fn label_of(profile: &Profile, name: &str, stack: u32) -> String {
+    let labels = profile
+        .stacks
+        .get(stack as usize)
+        .map(|stack| &stack.labels);
+    let key = name.strip_prefix(LABEL).unwrap_or(name);
+    labels.map_or(NO_LABEL, |labels| labels.value(key)).into()
 }
 
 /// The own group and all groups of a stack.

@@ -19,6 +19,7 @@ use heapprof_core::{Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, TAPPED_LATER, Thread};
 
 use crate::model::detail::Detail;
+use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
@@ -58,6 +59,8 @@ pub struct Fold {
     stack_of: NumberMap<u32, u32>,
     module_of: NumberMap<u32, usize>,
     thread_of: NumberMap<u32, usize>,
+    /// All label sets so far.
+    labels: HashSet<Labels>,
     counters: HashMap<Counter, u64>,
     /// By stack: nothing was allocated by it so far.
     unused: Vec<bool>,
@@ -441,14 +444,31 @@ impl Fold {
         if !self.stack_of.contains_key(&stack.number) {
             let mut interrupted = stack.interrupted;
             interrupted.sort_unstable();
+            let labels = self.shared(stack.labels);
             let made = CallStack {
                 frames: stack.frames,
                 interrupted,
                 end: Some(stack.end),
                 time_ns: 0,
                 begins_with_ours: true,
+                labels,
             };
             self.new_stack(stack.number, made);
+        }
+    }
+
+    /// The labels, in the memory of equal ones before.
+    fn shared(&mut self, labels: Vec<(String, String)>) -> Labels {
+        if labels.is_empty() {
+            return Labels::NONE;
+        }
+        let labels = Labels::new(labels);
+        match self.labels.get(&labels) {
+            Some(known) => known.clone(),
+            None => {
+                self.labels.insert(labels.clone());
+                labels
+            }
         }
     }
 

@@ -283,6 +283,7 @@ mod tests {
             frames: vec![0x1000, 0x2000],
             interrupted: Vec::new(),
             end: WalkEnd::Root,
+            labels: Vec::new(),
         })
     }
 

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use flate2::read::MultiGzDecoder;
 use heapprof_core::{Estimate, Row, SizeClass, Totals};
-use heapprof_format::{MAX_FRAMES, Segment};
+use heapprof_format::{MAX_FRAMES, MAX_LABELS, Segment};
 use prost::Message;
 
+use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::pprof_proto as proto;
 use crate::model::profile::{CallStack, Profile};
@@ -133,7 +134,7 @@ fn profile_of_message(message: &proto::Profile) -> Result<Profile, PprofError> {
     }
 
     let addresses = locations(message, &string, &mut profile);
-    let mut stack_of: HashMap<Vec<u64>, u32> = HashMap::new();
+    let mut stack_of: HashMap<(Vec<u64>, Labels), u32> = HashMap::new();
     let (mut negative, mut unknown) = (0u64, 0u64);
     for sample in &message.sample {
         let mut value = |column: Option<usize>| -> u64 {
@@ -160,16 +161,25 @@ fn profile_of_message(message: &proto::Profile) -> Result<Profile, PprofError> {
                 None => unknown += 1,
             }
         }
-        let stacks = &mut profile.stacks;
-        let stack = *stack_of.entry(frames).or_insert_with_key(|frames| {
-            stacks.push(CallStack {
-                frames: frames.clone(),
-                // Calls, not what follows them.
-                interrupted: (0..frames.len() as u32).collect(),
-                ..CallStack::default()
-            });
-            stacks.len() as u32 - 1
+        let texts = sample.label.iter().filter(|label| label.str != 0);
+        let texts = texts.map(|label| {
+            let (key, value) = (string(label.key), string(label.str));
+            (shortened(key).into_owned(), shortened(value).into_owned())
         });
+        let labels = Labels::new(texts.take(MAX_LABELS).collect());
+        let stacks = &mut profile.stacks;
+        let stack = *stack_of
+            .entry((frames, labels))
+            .or_insert_with_key(|(frames, labels)| {
+                stacks.push(CallStack {
+                    labels: labels.clone(),
+                    frames: frames.clone(),
+                    // Calls, not what follows them.
+                    interrupted: (0..frames.len() as u32).collect(),
+                    ..CallStack::default()
+                });
+                stacks.len() as u32 - 1
+            });
         let label = sample
             .label
             .iter()

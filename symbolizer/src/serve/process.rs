@@ -383,9 +383,9 @@ impl State {
         let profile = self.profile()?;
         let mut before = Before::new();
         for row in &profile.rows {
-            let sum = before
-                .entry((profile.stack_of(row).frames.clone(), row.class.0))
-                .or_default();
+            let CallStack { frames, labels, .. } = profile.stack_of(row);
+            let key = (frames.clone(), labels.clone(), row.class.0);
+            let sum = before.entry(key).or_default();
             let numbers = Numbers::of(&row.totals);
             for (sum, metric) in sum.iter_mut().zip(crate::model::metric::Metric::ALL) {
                 *sum += numbers.get(metric) as i64;

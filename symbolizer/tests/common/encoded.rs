@@ -29,6 +29,7 @@ pub(crate) fn stack(encoder: &mut Encoder) {
         end: WalkEnd::Root,
         frames: vec![0x10, 0x1001],
         interrupted: vec![],
+        labels: Vec::new(),
     }));
 }
 

@@ -55,6 +55,7 @@ impl History {
                 end: WalkEnd::Root,
                 frames: vec![0x10, 0x1001 + 16 * u64::from(number)],
                 interrupted: vec![],
+                labels: Vec::new(),
             }));
         }
         History {

@@ -128,9 +128,11 @@ impl CheckpointState {
         }
     }
 
-    pub(crate) fn stack(&mut self, frames: usize) {
+    pub(crate) fn stack(&mut self, frames: usize, labels: &[(String, String)]) {
         // Addresses are deltas of two to six bytes.
         self.known_bytes += 8 + 5 * frames as u64;
+        let bytes = |(key, value): &(String, String)| 4 + key.len() + value.len();
+        self.known_bytes += labels.iter().map(bytes).sum::<usize>() as u64;
     }
 
     pub(crate) fn module(&mut self, record: &Record) {
@@ -263,6 +265,7 @@ impl CheckpointState {
                 end: stack.end,
                 frames: stack.frames.to_vec(),
                 interrupted: stack.interrupted.to_vec(),
+                labels: stack.labels.to_vec(),
             }));
             write(out, Step::Record)?;
         }

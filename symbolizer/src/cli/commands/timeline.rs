@@ -14,7 +14,7 @@ use heapprof_symbolizer::{
 
 use crate::cli::inputs::logs::Logs;
 use crate::cli::inputs::one;
-use crate::cli::options::choice::choice;
+use crate::cli::options::choice;
 use crate::cli::options::quantity::count;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     top: Option<usize>,
 
     /// Draw one curve per GROUP instead of per site
-    #[arg(long, value_name = "GROUP", value_parser = choice::<By>())]
+    #[arg(long, value_name = "GROUP", value_parser = choice::by())]
     by: Option<By>,
 
     /// Steps of time, up to 100000 [default: as wide as the terminal, 200 for --csv, --svg, --json]

@@ -12,7 +12,7 @@ use heapprof_symbolizer::{
 use serde::Serialize;
 
 use crate::cli::inputs::source::Source;
-use crate::cli::options::choice::choice;
+use crate::cli::options::choice;
 use crate::cli::options::confidence;
 use crate::cli::options::filter::FilterArgs;
 use crate::cli::options::limit;
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     filter: FilterArgs,
 
     /// Group that a line stands for [default: an allocation site]
-    #[arg(long, value_name = "GROUP", value_parser = choice::<By>())]
+    #[arg(long, value_name = "GROUP", value_parser = choice::by())]
     by: Option<By>,
 
     /// How many lines to show; 0 for all

@@ -10,7 +10,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::inputs::source::Source;
-use crate::cli::options::choice::choice;
+use crate::cli::options::choice;
 use crate::cli::options::filter::FilterArgs;
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, percent};
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     callees: Option<String>,
 
     /// Group that a branch stands for
-    #[arg(long, value_name = "GROUP", default_value = "function", value_parser = choice::<By>())]
+    #[arg(long, value_name = "GROUP", default_value = "function", value_parser = choice::by())]
     by: By,
 
     /// The number that is shown and sorted by

@@ -1,5 +1,7 @@
 //! Choice: a value parser for clap that takes one of the library's values by its name.
 
+use std::ffi::OsStr;
+
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::push::Protocol;
@@ -27,6 +29,43 @@ pub(crate) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
     })
 }
 
+/// The parser of a grouping: one of the possible ones, or that by a label.
+pub(crate) fn by() -> impl TypedValueParser<Value = By> {
+    let possible = By::ALL
+        .iter()
+        .map(|by| PossibleValue::new(by.name()).help(by.help()));
+    let label = PossibleValue::new(BY_LABEL).help("value of the label KEY of the program");
+    ByParser(PossibleValuesParser::new(possible.chain([label])))
+}
+
+/// Stands for all groupings by label in the help.
+const BY_LABEL: &str = "label:KEY";
+
+#[derive(Clone)]
+struct ByParser(PossibleValuesParser);
+
+impl TypedValueParser for ByParser {
+    type Value = By;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<By, clap::Error> {
+        if let Some(by) = value.to_str().and_then(By::label) {
+            return Ok(by);
+        }
+        let name = self.0.parse_ref(command, argument, value)?;
+        let found = By::ALL.iter().find(|by| by.name() == name);
+        Ok(found.copied().unwrap_or_default())
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
+}
+
 impl Choice for By {
     const ALL: &'static [By] = &By::ALL;
 
@@ -46,6 +85,7 @@ impl Choice for By {
             By::Size => "size class of the request",
             By::Type => "type, where functions of C++ or Rust tell it",
             By::Allocator => "the allocator that gave out the block",
+            By::Label(_) => "value of a label of the program",
         }
     }
 }

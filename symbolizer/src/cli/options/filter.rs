@@ -18,6 +18,11 @@ pub(crate) struct FilterArgs {
     /// Remove matching frames from stacks
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
     hide: Option<Regex>,
+
+    /// Only what was allocated under that label of the program: tenant=acme. Several must all hold;
+    /// "(none)" is the value of what has no such label
+    #[arg(long = "where", value_name = "KEY=VALUE", value_parser = label, help_heading = "Filters")]
+    labels: Vec<(String, String)>,
 }
 
 impl FilterArgs {
@@ -27,6 +32,7 @@ impl FilterArgs {
             focus: self.focus.clone(),
             ignore: self.ignore.clone(),
             hide: self.hide.clone(),
+            labels: self.labels.clone(),
         };
         let had_rows = !profile.rows.is_empty();
         filter.apply(profile, symbols);
@@ -46,4 +52,11 @@ fn regex(text: &str) -> Result<Regex, String> {
             .unwrap_or("not a regular expression")
             .into(),
     })
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("not of the form KEY=VALUE".into()),
+    }
 }

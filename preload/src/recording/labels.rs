@@ -1,0 +1,368 @@
+//! Labels: what the program says of the work that a thread does, as keys and values.
+//!
+//! Model: a label set is a node of a tree. Its parent is the set without the label that was pushed
+//! last. A thread has a node, so a push and a pop each change one word of the thread:
+//!
+//! ```text
+//!            (none)
+//!           ┌──┴─────────────┐
+//!     tenant=acme       tenant=other
+//!           │
+//!    request=/index     <── a thread between two pushes and two pops
+//! ```
+//!
+//! Nodes are never freed, so a hook reads them without a lock, and a forked child as well. Their
+//! number is bounded: a key has a limited number of values, and there is a limited number of nodes.
+//!
+//! The labels become part of the hash of a stack: the same frames under other labels are another
+//! stack, which the writer gets with its labels once. So a sample without labels is as without
+//! this file, but for one load.
+//!
+//! Danger: sets are reached through pointers in an array, by their numbers. A pointer is null or a
+//! leaked node, because only [`child`] stores it.
+
+mod table;
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use heapprof_format::{ANY_LABEL, FOLDED_LABEL, MAX_LABELS};
+
+use crate::recording::labels::table::Table;
+use crate::state::thread::Thread;
+use crate::state::{counters, process};
+
+/// Most keys.
+const MOST_KEYS: usize = 256;
+/// Most label sets.
+const MOST_SETS: usize = 1 << 16;
+/// Most labels of a set, shadowed ones included.
+const MOST_DEPTH: u32 = 64;
+/// Most pairs of a stack and a label set. Each pair has memory for its frames in the writer.
+const MOST_LABELLED_STACKS: usize = 1 << 18;
+/// Longest key or value, in bytes; the rest is cut off.
+const LONGEST: usize = 256;
+
+/// True once a thread has had a label. Never false again.
+static ARE_USED: AtomicBool = AtomicBool::new(false);
+/// Most distinct values of a key; boot stores the setting.
+static MOST_VALUES: AtomicU32 = AtomicU32::new(0);
+static NUMBER_OF_KEYS: AtomicUsize = AtomicUsize::new(0);
+static NUMBER_OF_SETS: AtomicUsize = AtomicUsize::new(0);
+static NUMBER_OF_LABELLED_STACKS: AtomicUsize = AtomicUsize::new(0);
+
+static KEYS: Table<Key> = Table::new();
+static LABELS: Table<Label> = Table::new();
+static SETS: Table<LabelSet> = Table::new();
+/// The sets by their numbers, which begin at 1.
+static NUMBERED: [AtomicPtr<LabelSet>; MOST_SETS + 1] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST_SETS + 1];
+
+/// A key, with the number of its values.
+struct Key {
+    name: Box<[u8]>,
+    values: AtomicU32,
+}
+
+/// A key with one of its values.
+struct Label {
+    key: &'static Key,
+    value: Box<[u8]>,
+    hash: u64,
+}
+
+/// A label set: a node. See the module's text.
+struct LabelSet {
+    number: u32,
+    parent: Option<&'static LabelSet>,
+    label: &'static Label,
+    depth: u32,
+    /// Hash of the labels that count, which is independent of their order.
+    hash: u64,
+    /// True if one of these labels has [`FOLDED_LABEL`] in place of its value.
+    is_folded: bool,
+}
+
+/// Sets the number of values that a key may have. Called at boot.
+pub(crate) fn prepare(most_values: u32) {
+    MOST_VALUES.store(most_values, Ordering::Relaxed);
+}
+
+/// In a forked child: no stack has been sent to its writer.
+pub(crate) fn after_fork() {
+    NUMBER_OF_LABELLED_STACKS.store(0, Ordering::Relaxed);
+}
+
+/// Returns true if a thread may have labels.
+#[inline(always)]
+pub(crate) fn are_used() -> bool {
+    // Relaxed: a thread sees its own labels.
+    ARE_USED.load(Ordering::Relaxed)
+}
+
+/// Puts a label on what this thread does from now on. `can_make`: memory may be taken.
+pub(crate) fn push(thread: &Thread, key: &[u8], value: &[u8], can_make: bool) {
+    let uncounted = thread.labels_beyond.get();
+    let set = match uncounted {
+        0 => child(set_of(thread), cut(key), cut(value), can_make),
+        _ => None,
+    };
+    match set {
+        Some(set) => thread.labels.set(set.number),
+        // The label is not recorded. Its pop has to find that out.
+        None => thread.labels_beyond.set(uncounted.saturating_add(1)),
+    }
+    ARE_USED.store(true, Ordering::Relaxed);
+}
+
+/// Takes the label back that this thread got last, if there is one.
+pub(crate) fn pop(thread: &Thread) {
+    let uncounted = thread.labels_beyond.get();
+    if uncounted > 0 {
+        return thread.labels_beyond.set(uncounted - 1);
+    }
+    if let Some(set) = set_of(thread) {
+        thread.labels.set(number_of(set.parent));
+    }
+}
+
+/// Returns the label set of a thread, without labels that could not be recorded.
+fn set_of(thread: &Thread) -> Option<&'static LabelSet> {
+    set_numbered(thread.labels.get())
+}
+
+/// Returns the set of that number; `None` for 0.
+fn set_numbered(number: u32) -> Option<&'static LabelSet> {
+    let place = NUMBERED.get(number as usize)?;
+    // SAFETY: null, or a node that `child` stored. Nodes are never freed or changed. Acquire pairs
+    // with the Release there.
+    unsafe { place.load(Ordering::Acquire).as_ref() }
+}
+
+/// Returns the number of a set; 0 for none.
+fn number_of(set: Option<&'static LabelSet>) -> u32 {
+    set.map_or(0, |set| set.number)
+}
+
+fn cut(text: &[u8]) -> &[u8] {
+    &text[..text.len().min(LONGEST)]
+}
+
+/// Returns the set with one label more, and makes it if need be. `None`: there are too many.
+fn child(
+    parent: Option<&'static LabelSet>,
+    key: &[u8],
+    value: &[u8],
+    can_make: bool,
+) -> Option<&'static LabelSet> {
+    let label = label(key, value, can_make)?;
+    let hash = mix(label.hash, number_of(parent).into());
+    let is_it = |set: &LabelSet| {
+        std::ptr::eq(set.label, label) && number_of(set.parent) == number_of(parent)
+    };
+    let depth = parent.map_or(1, |parent| parent.depth + 1);
+    let make = || {
+        if !can_make || depth > MOST_DEPTH || !process::is_own() {
+            return None;
+        }
+        let number = NUMBER_OF_SETS.fetch_add(1, Ordering::Relaxed) + 1;
+        let set = LabelSet::new(parent, label, depth);
+        (number <= MOST_SETS).then_some(LabelSet {
+            number: number as u32,
+            ..set
+        })
+    };
+    let (set, _) = SETS.find_or_make(hash, is_it, make)?;
+    // By each thread that gets the set, so that none has the number before the array has the set.
+    let place = &NUMBERED[set.number as usize];
+    if place.load(Ordering::Relaxed).is_null() {
+        place.store(std::ptr::from_ref(set).cast_mut(), Ordering::Release);
+    }
+    Some(set)
+}
+
+/// Returns the label, or that of [`FOLDED_LABEL`] if the key has too many values.
+fn label(key: &[u8], value: &[u8], can_make: bool) -> Option<&'static Label> {
+    let key_hash = hash_of(key);
+    let hash = mix(key_hash, hash_of(value));
+    let is_it = |label: &Label| *label.value == *value && *label.key.name == *key;
+    if let Some(label) = LABELS.find(hash, is_it) {
+        return Some(label);
+    }
+    if !can_make || !process::is_own() {
+        return None;
+    }
+    let make_key = || {
+        let has_room = NUMBER_OF_KEYS.fetch_add(1, Ordering::Relaxed) < MOST_KEYS;
+        has_room.then(|| Key {
+            name: key.into(),
+            values: AtomicU32::new(0),
+        })
+    };
+    let (key, _) = KEYS.find_or_make(key_hash, |it| *it.name == *key, make_key)?;
+    let make = |value: &[u8], hash| {
+        let value = value.into();
+        move || Some(Label { key, value, hash })
+    };
+    let most = MOST_VALUES.load(Ordering::Relaxed);
+    if key.values.fetch_add(1, Ordering::Relaxed) < most {
+        let (label, is_new) = LABELS.find_or_make(hash, is_it, make(value, hash))?;
+        if !is_new {
+            key.values.fetch_sub(1, Ordering::Relaxed);
+        }
+        return Some(label);
+    }
+    key.values.fetch_sub(1, Ordering::Relaxed);
+    let value = FOLDED_LABEL.as_bytes();
+    let hash = mix(key_hash, hash_of(value));
+    let is_it = |label: &Label| *label.value == *value && std::ptr::eq(label.key, key);
+    Some(LABELS.find_or_make(hash, is_it, make(value, hash))?.0)
+}
+
+impl LabelSet {
+    fn new(parent: Option<&'static LabelSet>, label: &'static Label, depth: u32) -> LabelSet {
+        let mut set = LabelSet {
+            number: 0,
+            parent,
+            label,
+            depth,
+            hash: 0,
+            is_folded: false,
+        };
+        // A sum is independent of the order.
+        let hashes = set.labels().map(|label| mix(label.hash, 1));
+        set.hash = hashes.fold(0, u64::wrapping_add);
+        let is_folded = |label: &Label| *label.value == *FOLDED_LABEL.as_bytes();
+        let has_folded = set.labels().any(is_folded);
+        set.is_folded = has_folded;
+        set
+    }
+
+    /// Returns the labels that count: of each key the one that was pushed last.
+    fn labels(&self) -> impl Iterator<Item = &'static Label> + '_ {
+        let chain = || {
+            let mut next = Some(self);
+            std::iter::from_fn(move || {
+                let set = next?;
+                next = set.parent;
+                Some(set.label)
+            })
+        };
+        let is_last = move |(place, label): &(usize, &'static Label)| {
+            !chain()
+                .take(*place)
+                .any(|later| std::ptr::eq(later.key, label.key))
+        };
+        let labels: Vec<_> = chain().enumerate().filter(is_last).collect();
+        labels.into_iter().map(|(_, label)| label)
+    }
+}
+
+/// The labels of a sample, in the words of a stack lane: the number of the set, and
+/// [`HAS_UNKNOWN`] or 0.
+pub(crate) struct Labels {
+    words: [u64; 2],
+    /// What the labels add to the hash of a stack; 0 without labels.
+    hash: u64,
+}
+
+/// There are labels that could not be recorded.
+const HAS_UNKNOWN: u64 = 1;
+
+impl Labels {
+    /// No labels.
+    pub(crate) const NONE: Labels = Labels {
+        words: [0; 2],
+        hash: 0,
+    };
+
+    /// Returns the labels of the thread now.
+    pub(crate) fn of(thread: &Thread) -> Labels {
+        let set = set_of(thread);
+        let has_unknown = thread.labels_beyond.get() > 0;
+        if has_unknown || set.is_some_and(|set| set.is_folded) {
+            counters::FOLDED_LABELS.add(1);
+        }
+        Labels::with(set, has_unknown)
+    }
+
+    fn with(set: Option<&'static LabelSet>, has_unknown: bool) -> Labels {
+        if set.is_none() && !has_unknown {
+            return Labels::NONE;
+        }
+        let unknown = u64::from(has_unknown) * HAS_UNKNOWN;
+        Labels {
+            words: [number_of(set).into(), unknown],
+            hash: mix(set.map_or(0, |set| set.hash), unknown).max(1),
+        }
+    }
+
+    /// Returns the hash of a stack with these labels, from that of its frames. It is never 0, as
+    /// that of the frames.
+    #[inline(always)]
+    pub(crate) fn hash_with(&self, frames: u64) -> u64 {
+        match frames ^ self.hash {
+            0 => frames,
+            hash => hash,
+        }
+    }
+
+    /// Returns these labels for a stack that the writer does not have with them. If there are too
+    /// many such stacks, the labels become unknown ones.
+    pub(crate) fn bounded(self) -> Labels {
+        let number = NUMBER_OF_LABELLED_STACKS.fetch_add(1, Ordering::Relaxed);
+        if number < MOST_LABELLED_STACKS {
+            return self;
+        }
+        counters::FOLDED_LABELS.add(1);
+        Labels::with(None, true)
+    }
+
+    /// Returns true if there are none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.hash == 0
+    }
+
+    /// Returns the words for the stack lane.
+    pub(crate) fn words(&self) -> &[u64] {
+        match self.is_none() {
+            true => &[],
+            false => &self.words,
+        }
+    }
+}
+
+/// Returns the labels that a stack lane had, by key. For the writer.
+pub(crate) fn from_words(words: &[u64]) -> Vec<(String, String)> {
+    let &[set, unknown] = words else {
+        return Vec::new();
+    };
+    let set = set_numbered(set as u32);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let labels = set.into_iter().flat_map(LabelSet::labels);
+    let mut labels: Vec<_> = labels
+        .map(|label| (text(&label.key.name), text(&label.value)))
+        .collect();
+    if unknown & HAS_UNKNOWN != 0 {
+        labels.push((ANY_LABEL.into(), FOLDED_LABEL.into()));
+    }
+    labels.sort_unstable();
+    labels.truncate(MAX_LABELS);
+    labels
+}
+
+/// Mixes two numbers (the form of MurmurHash3's finalizer, Appleby).
+fn mix(first: u64, second: u64) -> u64 {
+    let mut z = first ^ second.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    z = (z ^ (z >> 29)).wrapping_mul(0xd1b5_4a32_d192_ed03);
+    z ^ (z >> 32)
+}
+
+fn hash_of(text: &[u8]) -> u64 {
+    let words = text.chunks(8).map(|chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        u64::from_le_bytes(word)
+    });
+    words.fold(text.len() as u64, mix)
+}

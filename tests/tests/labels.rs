@@ -1,0 +1,139 @@
+//! Labels of the program, in the log and in what is made of it.
+
+use std::collections::BTreeMap;
+
+use heapprof_format::{Counter, FOLDED_LABEL};
+use heapprof_symbolizer::Numbers;
+use heapprof_tests::{Finished, Log, Run};
+
+/// Bytes that were allocated by `site_labelled` and that are in use, by the value of a label.
+fn by_label(log: &Log, key: &str) -> BTreeMap<String, (u64, u64)> {
+    let mut sums: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let named = log.named();
+    for row in &log.profile.rows {
+        let index = row.stack as usize;
+        if named.site_of(index).is_some() {
+            let value = log.profile.stacks[index].labels.value(key).to_owned();
+            let sum = sums.entry(value).or_default();
+            let numbers = Numbers::of(&row.totals);
+            sum.0 += numbers.allocated_bytes;
+            sum.1 += numbers.in_use_bytes;
+        }
+    }
+    sums
+}
+
+/// The lines in which the fixture states its labels.
+fn claimed(ran: &Finished) -> Vec<(String, String, u64, u64)> {
+    let lines = ran
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("label "));
+    let claims = lines.map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [key, value, allocated, in_use] = words[..] else {
+            panic!("{line}");
+        };
+        let number = |word: &str| word.parse().unwrap();
+        (key.into(), value.into(), number(allocated), number(in_use))
+    });
+    claims.collect()
+}
+
+#[test]
+fn each_label_has_what_was_allocated_under_it() {
+    let ran = Run::fixture("labels").interval(1).run().well();
+    let logs = ran.logs();
+    let claims = claimed(&ran);
+    assert_eq!(claims.len(), 6, "{}", ran.stdout);
+    let (_, log) = logs
+        .iter()
+        .find(|(_, log)| log.start().forked_from == 0)
+        .unwrap();
+    for (key, value, allocated, in_use) in claims {
+        let sums = by_label(log, &key);
+        assert_eq!(sums[&value], (allocated, in_use), "{key}={value}: {sums:?}");
+    }
+    // Four threads, two blocks each, of which the realloc has its own site.
+    assert_eq!(by_label(log, "tenant")["(none)"], (8000, 0));
+    let (_, child) = logs
+        .iter()
+        .find(|(_, log)| log.start().forked_from != 0)
+        .unwrap();
+    let sums = by_label(child, "tenant");
+    assert_eq!(sums["forked"], (7000, 7000), "{sums:?}");
+    assert_eq!(folded(log), 0);
+}
+
+/// Samples of which a label's value is not recorded.
+fn folded(log: &Log) -> u64 {
+    let counters = log.profile.account.counters.iter();
+    let of = |(counter, n): &(Counter, u64)| (*counter == Counter::FoldedLabels).then_some(*n);
+    counters.filter_map(of).sum()
+}
+
+#[test]
+fn values_beyond_the_bound_are_folded_and_counted() {
+    const KEPT: u64 = 10;
+    let run = Run::fixture("labels").arg("many").interval(1);
+    let ran = run
+        .env("HEAPPROF_LABEL_VALUES", KEPT.to_string())
+        .run()
+        .well();
+    let log = ran.log().whole();
+    let sums = by_label(&log, "request");
+    assert_eq!(sums["0"], (2000, 2000), "{sums:?}");
+    for value in 1..KEPT {
+        assert_eq!(sums[&value.to_string()], (1000, 1000), "{sums:?}");
+    }
+    // 20 values, and the block under more labels than are kept: it may have a request.
+    assert_eq!(
+        sums[FOLDED_LABEL],
+        (20_000 + 3000, 20_000 + 3000),
+        "{sums:?}"
+    );
+    assert_eq!(sums["(none)"], (5000, 5000), "{sums:?}");
+    assert_eq!(sums.len() as u64, KEPT + 2, "{sums:?}");
+    assert_eq!(by_label(&log, "level")["deep"], (3000, 3000));
+    assert_eq!(folded(&log), 21);
+    let said = Run::heapprof()
+        .arg("info")
+        .arg(ran.log_path())
+        .run()
+        .well()
+        .stdout;
+    assert!(
+        said.contains("samples under labels with too many values"),
+        "{said}"
+    );
+}
+
+#[test]
+fn threads_that_push_as_fast_as_they_can_keep_their_labels_apart() {
+    let ran = Run::fixture("labels").arg("storm").interval(1).run().well();
+    let log = ran.log().whole();
+    assert_eq!(log.losses(), BTreeMap::new());
+    let own = by_label(&log, "own");
+    let each = (20_000 * 1000, 0);
+    let expected = ["a", "b", "c", "d"].map(|name| (name.to_owned(), each));
+    assert_eq!(own, BTreeMap::from(expected));
+    let shared = by_label(&log, "shared");
+    assert_eq!(shared.len(), 50);
+    assert!(
+        shared.values().all(|sum| *sum == (4 * 400 * 1000, 0)),
+        "{shared:?}"
+    );
+    // One stack of each pair of labels, whichever thread came first.
+    let labelled = log
+        .profile
+        .stacks
+        .iter()
+        .filter(|stack| !stack.labels.is_empty());
+    assert_eq!(labelled.count(), 200);
+}
+
+#[test]
+fn without_the_library_labels_are_nothing() {
+    let ran = Run::fixture("labels").without_library().run().well();
+    assert_eq!(ran.files(), [""; 0]);
+}
