@@ -33,11 +33,12 @@ pub(crate) enum Kind {
     Regime = 12,
     Process = 13,
     Notice = 14,
+    Resource = 15,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 15] = [
+    const ALL: [Kind; 16] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -53,6 +54,7 @@ impl Kind {
         Kind::Regime,
         Kind::Process,
         Kind::Notice,
+        Kind::Resource,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -81,10 +83,7 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             });
             put_addresses(body, &stack.frames);
             if !stack.labels.is_empty() {
-                put_list(body, &stack.labels, |body, (key, value)| {
-                    put_bytes(body, key.as_bytes());
-                    put_bytes(body, value.as_bytes());
-                });
+                put_labels(body, &stack.labels);
             }
             (Kind::Stack, 0)
         }
@@ -181,6 +180,14 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             put_time(body, *time_ns);
             put_bytes(body, text.as_bytes());
             (Kind::Notice, 0)
+        }
+        Record::Resource {
+            time_ns,
+            attributes,
+        } => {
+            put_time(body, *time_ns);
+            put_labels(body, attributes);
+            (Kind::Resource, 0)
         }
         Record::End { time_ns, reason } => {
             put_time(body, *time_ns);
@@ -304,6 +311,10 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
         Kind::Notice => Record::Notice {
             time_ns: take_time(body)?,
             text: take_string(body)?,
+        },
+        Kind::Resource => Record::Resource {
+            time_ns: take_time(body)?,
+            attributes: take_labels(body)?,
         },
         Kind::End => Record::End {
             time_ns: take_time(body)?,
@@ -451,6 +462,13 @@ fn take_list<T>(bytes: &mut &[u8], take_item: impl Fn(&mut &[u8]) -> Option<T>) 
         return None;
     }
     (0..len).map(|_| take_item(bytes)).collect()
+}
+
+fn put_labels(out: &mut Vec<u8>, labels: &[(String, String)]) {
+    put_list(out, labels, |out, (key, value)| {
+        put_bytes(out, key.as_bytes());
+        put_bytes(out, value.as_bytes());
+    });
 }
 
 /// Takes keys and values: as many as a stack has at most.

@@ -41,6 +41,7 @@ mod end_frame;
 mod frame;
 mod harmless;
 mod log;
+mod process_context;
 mod read;
 mod read_error;
 mod record;
@@ -61,12 +62,13 @@ pub use frame::{
 };
 pub use harmless::is_harmless;
 pub use log::{Encoder, Usual};
+pub use process_context::ProcessContext;
 pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{
     ALLOCATOR, ANY_LABEL, Alloc, Counter, EXECUTED_AS, EndReason, Event, FOLDED_LABEL, FORKED_AT,
-    FileStamp, Free, MAX_LABELS, MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record, Segment,
-    Stack, Start, TAPPED, TAPPED_LATER, Thread, WalkEnd,
+    FileStamp, Free, MAX_LABELS, MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record, SPAN_ID,
+    Segment, Stack, Start, TAPPED, TAPPED_LATER, TRACE_ID, Thread, WalkEnd,
 };
 pub use segments::SegmentStart;
 pub use thread_status::thread_name_in;

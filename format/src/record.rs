@@ -83,6 +83,14 @@ pub enum Record {
         /// The words: one line.
         text: String,
     },
+    /// The resource that the program is, as it says by OpenTelemetry's process context. A later
+    /// record replaces an earlier one; later segments repeat it.
+    Resource {
+        /// When it was read.
+        time_ns: u64,
+        /// Keys and values, such as `service.name`.
+        attributes: Vec<(String, String)>,
+    },
     /// The log ends here on purpose; without this record the process was cut off.
     End {
         /// The end of the profile.
@@ -149,6 +157,11 @@ pub struct Stack {
 
 /// A stack that is read from a log has at most this many labels: more than the library records.
 pub const MAX_LABELS: usize = 256;
+
+/// Keys of the labels that name a span of OpenTelemetry: 32 and 16 hexadecimal digits.
+pub const TRACE_ID: &str = "trace_id";
+/// See [`TRACE_ID`].
+pub const SPAN_ID: &str = "span_id";
 
 /// A label's value in place of values that are not recorded, because there were too many.
 pub const FOLDED_LABEL: &str = "(other)";

@@ -130,6 +130,14 @@ fn other() -> impl Strategy<Value = Record> {
             }
         }),
         (time.clone(), ".{0,40}").prop_map(|(time_ns, text)| Record::Notice { time_ns, text }),
+        (
+            time.clone(),
+            prop::collection::vec((".{0,9}", ".{0,20}"), 0..4)
+        )
+            .prop_map(|(time_ns, attributes)| Record::Resource {
+                time_ns,
+                attributes,
+            }),
         time.clone().prop_map(|time_ns| Record::End {
             time_ns,
             reason: EndReason::Exit

@@ -12,7 +12,7 @@
 //! | the table of live sampled blocks, and its filter | `sampled_blocks.rs`, `mapped_levels.rs` |
 //! | the sampling parameters of a thread | `regime.rs` |
 //! | bytes that threads request, sampled or not | `byte_count.rs` |
-//! | the labels of a thread | `labels.rs`, `labels/` |
+//! | the labels of a thread | `labels.rs`, `labels/`, `thread_context.rs` |
 //! | frees before there is a session | `pending_frees.rs` |
 //! | requests to the writer, and the control page | `requests.rs` |
 //! | a hook that a signal handler jumped out of | `abandoned_hook.rs` |
@@ -32,3 +32,4 @@ pub(crate) mod requests;
 pub(crate) mod sampled_blocks;
 pub(crate) mod seats;
 pub(crate) mod session;
+pub(crate) mod thread_context;

@@ -41,6 +41,7 @@ use crate::writer::kept_stacks::KeptStack;
 use crate::writer::log::cut_mark;
 use crate::writer::log::output::Output;
 use crate::writer::log::rotation::Rotation;
+use crate::writer::process_context::ReadContext;
 
 pub(crate) mod adopt_credentials;
 mod commands;
@@ -52,6 +53,7 @@ mod intake;
 pub(crate) mod kept_stacks;
 pub(crate) mod last_thread;
 pub(crate) mod log;
+pub(crate) mod process_context;
 pub(crate) mod session_start;
 mod thread;
 mod totals;
@@ -112,6 +114,8 @@ pub(crate) struct Writer {
     /// True while the process is about to become another program, or to end.
     is_ending: bool,
     frames_walked: u64,
+    /// What the program says of itself.
+    process_context: ReadContext,
     /// The most resident bytes that the counters had.
     most_resident: u64,
     /// The source of events.
@@ -155,6 +159,7 @@ impl Writer {
             is_provisional: false,
             is_ending: false,
             frames_walked: 0,
+            process_context: ReadContext::default(),
             most_resident: 0,
             source: EventSource::default(),
             clock: Clock::new(),

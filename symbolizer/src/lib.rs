@@ -76,7 +76,7 @@ pub use model::change::{Change, REAL, Verdict};
 pub use model::confidence::{Confidence, FEW_SAMPLES};
 pub use model::counted::Counted;
 pub use model::detail::{Block, Detail, Detailed, Event, ThreadRow};
-pub use model::labels::{Labels, NO_LABEL, SPAN_ID, TRACE_ID};
+pub use model::labels::{Labels, NO_LABEL};
 pub use model::loaded_module::LoadedModule;
 pub use model::measure::{Measure, Pace};
 pub use model::metric::{Metric, Numbers};

@@ -133,6 +133,59 @@ fn threads_that_push_as_fast_as_they_can_keep_their_labels_apart() {
 }
 
 #[test]
+fn spans_that_a_thread_publishes_are_labels() {
+    let ran = Run::fixture("labels")
+        .arg("contexts")
+        .interval(1)
+        .run()
+        .well();
+    let log = ran.log().whole();
+    let expect = |key: &str, expected: &[(&str, u64)]| {
+        let sums = by_label(&log, key);
+        let expected = expected.iter();
+        let expected = expected.map(|&(value, bytes)| (value.to_owned(), (bytes, bytes)));
+        assert_eq!(sums, expected.collect(), "{key}");
+    };
+    // Before, in the other thread, and under three contexts that are none.
+    const NONE: u64 = 1000 + 11_000 + 3000;
+    let trace = format!("ab{}", "0".repeat(30));
+    expect(
+        "trace_id",
+        &[("(none)", NONE), (&trace, 6000 + 9000 + 15_000 + 7000)],
+    );
+    let [first, second] = ["0000000000000001", "0000000000000002"];
+    expect(
+        "span_id",
+        &[
+            ("(none)", NONE),
+            (first, 6000),
+            (second, 9000 + 15_000 + 7000),
+        ],
+    );
+    expect(
+        "http_route",
+        &[
+            ("(none)", NONE + 7000),
+            ("/index", 6000),
+            ("/basket", 9000 + 15_000),
+        ],
+    );
+    expect(
+        "id",
+        &[("(none)", NONE + 9000 + 15_000 + 7000), ("7", 6000)],
+    );
+    expect(
+        "tenant",
+        &[("(none)", NONE + 6000 + 9000 + 7000), ("acme", 15_000)],
+    );
+    assert_eq!(
+        log.profile.run.resource,
+        [("service.name".into(), "shop".into())]
+    );
+    assert_eq!(folded(&log), 0);
+}
+
+#[test]
 fn without_the_library_labels_are_nothing() {
     let ran = Run::fixture("labels").without_library().run().well();
     assert_eq!(ran.files(), [""; 0]);

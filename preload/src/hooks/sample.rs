@@ -514,10 +514,8 @@ fn send_labelled_stack(
     entry: u64,
     walked: &Walked,
 ) -> Option<u64> {
-    let mut labels = Labels::of(entered.thread);
-    if !labels.is_none() && !session.stacks.contains(labels.hash_with(walked.hash)) {
-        labels = labels.bounded();
-    }
+    let is_sent = |hash| session.stacks.contains(hash);
+    let labels = Labels::of(entered.thread, walked.hash, is_sent);
     let hash = labels.hash_with(walked.hash);
     let (walker, _) = seat.parts();
     let known = (session.number, hash);

@@ -200,6 +200,14 @@ impl Module {
         self.path() != c"linux-vdso.so.1" && self.symbols().is_none_or(defines)
     }
 
+    /// Returns the place of a thread-local variable in the module's thread-local block, if the
+    /// module defines it.
+    pub(crate) fn thread_local(&self, name: &CStr) -> Option<u64> {
+        let symbols = self.symbols()?;
+        let symbol = symbols.symbol(name, |it| it.st_info & 15 == STT_TLS)?;
+        Some(symbol.st_value)
+    }
+
     /// Returns true if the module imports the function. It searches the relocations, because GNU's
     /// hash table lists only the defined symbols and does not tell the number of the others.
     fn calls(&self, name: &CStr) -> bool {
@@ -296,6 +304,7 @@ const DT_VERSYM: i64 = 0x6fff_fff0;
 const HIDDEN: u16 = 0x8000;
 /// Type of an ordinary function.
 const STT_FUNC: u8 = 2;
+const STT_TLS: u8 = 6;
 /// Type of a symbol: a resolver, which chooses the function.
 const STT_GNU_IFUNC: u8 = 10;
 
@@ -343,6 +352,18 @@ impl Symbols {
 
     /// Returns the code of the default version of a symbol of that type.
     fn code(&self, name: &CStr, kind: u8) -> Option<Range<usize>> {
+        let is_it = |it: &libc::Elf64_Sym| it.st_info & 15 == kind && it.st_value != 0;
+        let symbol = self.symbol(name, is_it)?;
+        let start = self.bias + symbol.st_value as usize;
+        Some(start..start + symbol.st_size as usize)
+    }
+
+    /// Returns the default version of a symbol that the module defines, if `is_it` accepts it.
+    fn symbol(
+        &self,
+        name: &CStr,
+        is_it: impl Fn(&libc::Elf64_Sym) -> bool,
+    ) -> Option<&libc::Elf64_Sym> {
         let wanted = name.to_bytes().iter().fold(5381u32, |hash, &byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
         });
@@ -362,13 +383,11 @@ impl Symbols {
                 let symbol = &*self.symbols.add(index as usize);
                 if (hash ^ wanted) >> 1 == 0
                     && (self.versions.is_null() || *self.versions.add(index as usize) & HIDDEN == 0)
-                    && symbol.st_info & 15 == kind
-                    && symbol.st_value != 0
+                    && is_it(symbol)
                     && symbol.st_shndx != 0
                     && CStr::from_ptr(self.strings.add(symbol.st_name as usize)) == name
                 {
-                    let start = self.bias + symbol.st_value as usize;
-                    return Some(start..start + symbol.st_size as usize);
+                    return Some(symbol);
                 }
                 if hash & 1 != 0 {
                     return None;

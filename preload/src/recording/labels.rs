@@ -14,6 +14,9 @@
 //! Nodes are never freed, so a hook reads them without a lock, and a forked child as well. Their
 //! number is bounded: a key has a limited number of values, and there is a limited number of nodes.
 //!
+//! A thread may also be in a span of work of OpenTelemetry, whose ids and attributes are labels, too
+//! (`thread_context.rs`).
+//!
 //! The labels become part of the hash of a stack: the same frames under other labels are another
 //! stack, which the writer gets with its labels once. So a sample without labels is as without
 //! this file, but for one load.
@@ -23,11 +26,13 @@
 
 mod table;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use heapprof_format::{ANY_LABEL, FOLDED_LABEL, MAX_LABELS};
+use heapprof_format::{ANY_LABEL, FOLDED_LABEL, MAX_LABELS, SPAN_ID, TRACE_ID};
 
 use crate::recording::labels::table::Table;
+use crate::recording::thread_context::{self, Context};
 use crate::state::thread::Thread;
 use crate::state::{counters, process};
 
@@ -39,6 +44,8 @@ const MOST_SETS: usize = 1 << 16;
 const MOST_DEPTH: u32 = 64;
 /// Most pairs of a stack and a label set. Each pair has memory for its frames in the writer.
 const MOST_LABELLED_STACKS: usize = 1 << 18;
+/// Most such pairs that also have the context of a span. Spans are many, and each may be seen once.
+const MOST_WITH_CONTEXT: usize = 1 << 16;
 /// Longest key or value, in bytes; the rest is cut off.
 const LONGEST: usize = 256;
 
@@ -49,6 +56,7 @@ static MOST_VALUES: AtomicU32 = AtomicU32::new(0);
 static NUMBER_OF_KEYS: AtomicUsize = AtomicUsize::new(0);
 static NUMBER_OF_SETS: AtomicUsize = AtomicUsize::new(0);
 static NUMBER_OF_LABELLED_STACKS: AtomicUsize = AtomicUsize::new(0);
+static NUMBER_WITH_CONTEXT: AtomicUsize = AtomicUsize::new(0);
 
 static KEYS: Table<Key> = Table::new();
 static LABELS: Table<Label> = Table::new();
@@ -82,14 +90,18 @@ struct LabelSet {
     is_folded: bool,
 }
 
-/// Sets the number of values that a key may have. Called at boot.
+/// At boot: sets the number of values that a key may have, and looks for contexts of the program.
 pub(crate) fn prepare(most_values: u32) {
     MOST_VALUES.store(most_values, Ordering::Relaxed);
+    if thread_context::prepare() {
+        ARE_USED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// In a forked child: no stack has been sent to its writer.
 pub(crate) fn after_fork() {
     NUMBER_OF_LABELLED_STACKS.store(0, Ordering::Relaxed);
+    NUMBER_WITH_CONTEXT.store(0, Ordering::Relaxed);
 }
 
 /// Returns true if a thread may have labels.
@@ -257,43 +269,74 @@ impl LabelSet {
     }
 }
 
-/// The labels of a sample, in the words of a stack lane: the number of the set, and
-/// [`HAS_UNKNOWN`] or 0.
+/// The labels of a sample, in the words of a stack lane: the number of the set, [`HAS_UNKNOWN`] or
+/// 0, and the words of the thread's context if it has one.
 pub(crate) struct Labels {
-    words: [u64; 2],
+    words: [u64; HEAD + thread_context::WORDS],
+    len: usize,
     /// What the labels add to the hash of a stack; 0 without labels.
     hash: u64,
 }
 
+const HEAD: usize = 2;
 /// There are labels that could not be recorded.
 const HAS_UNKNOWN: u64 = 1;
 
 impl Labels {
     /// No labels.
     pub(crate) const NONE: Labels = Labels {
-        words: [0; 2],
+        words: [0; HEAD + thread_context::WORDS],
+        len: 0,
         hash: 0,
     };
 
-    /// Returns the labels of the thread now.
-    pub(crate) fn of(thread: &Thread) -> Labels {
+    /// Returns the labels of the thread now, for a stack of that hash that goes to a writer who has
+    /// those stacks. If the writer has too many stacks with labels, new ones have unknown labels.
+    pub(crate) fn of(thread: &Thread, frames: u64, is_sent: impl Fn(u64) -> bool) -> Labels {
         let set = set_of(thread);
-        let has_unknown = thread.labels_beyond.get() > 0;
+        let mut has_unknown = thread.labels_beyond.get() > 0;
+        let mut labels = Labels::with(set, has_unknown);
+        let has_context = labels.add_context();
+        let is_new = |labels: &Labels| !labels.is_none() && !is_sent(labels.hash_with(frames));
+        let exceeds = |number: &AtomicUsize, most| number.fetch_add(1, Ordering::Relaxed) >= most;
+        if has_context && is_new(&labels) && exceeds(&NUMBER_WITH_CONTEXT, MOST_WITH_CONTEXT) {
+            has_unknown = true;
+            labels = Labels::with(set, has_unknown);
+        }
+        if is_new(&labels) && exceeds(&NUMBER_OF_LABELLED_STACKS, MOST_LABELLED_STACKS) {
+            has_unknown = true;
+            labels = Labels::with(None, has_unknown);
+        }
         if has_unknown || set.is_some_and(|set| set.is_folded) {
             counters::FOLDED_LABELS.add(1);
         }
-        Labels::with(set, has_unknown)
+        labels
     }
 
     fn with(set: Option<&'static LabelSet>, has_unknown: bool) -> Labels {
-        if set.is_none() && !has_unknown {
-            return Labels::NONE;
+        let mut labels = Labels::NONE;
+        if set.is_some() || has_unknown {
+            let unknown = u64::from(has_unknown) * HAS_UNKNOWN;
+            labels.words[..HEAD].copy_from_slice(&[number_of(set).into(), unknown]);
+            labels.len = HEAD;
+            labels.hash = mix(set.map_or(0, |set| set.hash), unknown).max(1);
         }
-        let unknown = u64::from(has_unknown) * HAS_UNKNOWN;
-        Labels {
-            words: [number_of(set).into(), unknown],
-            hash: mix(set.map_or(0, |set| set.hash), unknown).max(1),
+        labels
+    }
+
+    /// Adds the context of this thread. Returns false if there is none.
+    fn add_context(&mut self) -> bool {
+        let mut context = [0; thread_context::WORDS];
+        let len = thread_context::read(&mut context);
+        if len > 0 {
+            self.words[HEAD..][..len].copy_from_slice(&context[..len]);
+            self.len = HEAD + len;
+            self.hash = context[..len]
+                .iter()
+                .fold(self.hash, |a, &b| mix(a, b))
+                .max(1);
         }
+        len > 0
     }
 
     /// Returns the hash of a stack with these labels, from that of its frames. It is never 0, as
@@ -306,48 +349,46 @@ impl Labels {
         }
     }
 
-    /// Returns these labels for a stack that the writer does not have with them. If there are too
-    /// many such stacks, the labels become unknown ones.
-    pub(crate) fn bounded(self) -> Labels {
-        let number = NUMBER_OF_LABELLED_STACKS.fetch_add(1, Ordering::Relaxed);
-        if number < MOST_LABELLED_STACKS {
-            return self;
-        }
-        counters::FOLDED_LABELS.add(1);
-        Labels::with(None, true)
-    }
-
-    /// Returns true if there are none.
-    pub(crate) fn is_none(&self) -> bool {
+    fn is_none(&self) -> bool {
         self.hash == 0
     }
 
     /// Returns the words for the stack lane.
     pub(crate) fn words(&self) -> &[u64] {
-        match self.is_none() {
-            true => &[],
-            false => &self.words,
-        }
+        &self.words[..self.len]
     }
 }
 
-/// Returns the labels that a stack lane had, by key. For the writer.
-pub(crate) fn from_words(words: &[u64]) -> Vec<(String, String)> {
-    let &[set, unknown] = words else {
+/// Returns the labels that a stack lane had, by key. `key_of` tells the keys of a context's
+/// attributes. For the writer.
+pub(crate) fn from_words(
+    words: &[u64],
+    mut key_of: impl FnMut(u8) -> Option<String>,
+) -> Vec<(String, String)> {
+    let Some((&[set, unknown], context)) = words.split_first_chunk() else {
         return Vec::new();
     };
-    let set = set_numbered(set as u32);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let labels = set.into_iter().flat_map(LabelSet::labels);
-    let mut labels: Vec<_> = labels
-        .map(|label| (text(&label.key.name), text(&label.value)))
-        .collect();
-    if unknown & HAS_UNKNOWN != 0 {
-        labels.push((ANY_LABEL.into(), FOLDED_LABEL.into()));
+    let mut labels: BTreeMap<String, String> = BTreeMap::new();
+    if let Some(context) = Context::of(context) {
+        if let Some((trace, span)) = context.ids {
+            labels.extend([(TRACE_ID.to_owned(), trace), (SPAN_ID.to_owned(), span)]);
+        }
+        for (index, text) in context.attributes {
+            if let Some(key) = key_of(index) {
+                labels.insert(key, text);
+            }
+        }
     }
-    labels.sort_unstable();
-    labels.truncate(MAX_LABELS);
-    labels
+    // The program's own labels are nearer to what it does than a context.
+    let set = set_numbered(set as u32);
+    for label in set.into_iter().flat_map(LabelSet::labels) {
+        labels.insert(text(&label.key.name), text(&label.value));
+    }
+    if unknown & HAS_UNKNOWN != 0 {
+        labels.insert(ANY_LABEL.into(), FOLDED_LABEL.into());
+    }
+    labels.into_iter().take(MAX_LABELS).collect()
 }
 
 /// Mixes two numbers (the form of MurmurHash3's finalizer, Appleby).

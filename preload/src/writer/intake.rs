@@ -18,6 +18,7 @@ use crate::recording::{byte_count, labels};
 use crate::unwind::module_events::{self, ModuleEvent};
 use crate::writer::event_source::{Event, EventSink, EventSource};
 use crate::writer::kept_stacks::KeptStack;
+use crate::writer::process_context::ReadContext;
 
 /// The writer as an event sink. `JUST_LOG`: it has no ledger, no budget and no bound, so it does
 /// not check for them at each event.
@@ -264,7 +265,7 @@ impl Writer {
         }
         let number = self.stack_number(new.hash);
         self.frames_walked += new.frames.len() as u64;
-        let labels = labels::from_words(&new.labels);
+        let labels = self.labels_of(&new.labels);
         if let Some(rotation) = &mut self.rotation {
             rotation.checkpoint_state.stack(new.frames.len(), &labels);
         }
@@ -288,6 +289,29 @@ impl Writer {
             interrupted: new.interrupted,
             labels,
         }));
+    }
+
+    /// Returns the labels of a stack. The first ones, and a key that is not known, let the writer
+    /// read what the program says of itself.
+    fn labels_of(&mut self, words: &[u64]) -> Vec<(String, String)> {
+        if words.is_empty() {
+            return Vec::new();
+        }
+        let (context, output) = (&mut self.process_context, &mut self.output);
+        let mut refresh = |context: &mut ReadContext| {
+            if let Some(resource) = context.refresh() {
+                output.log_resource(resource);
+            }
+        };
+        if context.is_unread() {
+            refresh(context);
+        }
+        labels::from_words(words, |index| {
+            if context.key(index).is_none() {
+                refresh(context);
+            }
+            context.key(index).map(str::to_owned)
+        })
     }
 
     fn side_event(&mut self, event: SideEvent) {

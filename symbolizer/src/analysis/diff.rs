@@ -22,6 +22,7 @@ use crate::model::measure::Measure;
 use crate::model::noise::Noise;
 use crate::model::precision::Precision;
 use crate::model::profile::Profile;
+use crate::naming::group::{By, label_of};
 use crate::naming::paths::{Namer, Paths};
 use crate::naming::site::SiteMap;
 use crate::naming::symbols::Symbols;
@@ -187,6 +188,32 @@ impl<'a> Differences<'a> {
         for (place, change) in &mut diff.changes {
             let nameless = of_module.get(&*place.module);
             change.is_unsure |= nameless.is_some_and(|nameless| nameless.may_hide(place, change));
+        }
+        diff
+    }
+
+    /// Leaves what was allocated under these labels: keys and values.
+    pub fn retain_labels(&mut self, labels: &[(String, String)]) {
+        let sides = self.sides;
+        self.parts.retain(|(side, stack, _)| {
+            let stack = sides[*side].0.stacks.get(*stack as usize);
+            labels.is_empty() || stack.is_some_and(|stack| stack.labels.have(labels))
+        });
+    }
+
+    /// By the value of a label, which stands in the place of the function. `by` is a grouping by
+    /// label.
+    pub fn by_label(&self, by: By) -> Diff {
+        let mut diff = Diff {
+            total: self.total(),
+            ..Diff::default()
+        };
+        for (side, stack, change) in &self.parts {
+            let place = DiffSite {
+                function: label_of(self.sides[*side].0, by.name(), *stack),
+                module: String::new(),
+            };
+            diff.changes.entry(place).or_default().merge(change);
         }
         diff
     }

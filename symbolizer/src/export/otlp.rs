@@ -18,13 +18,13 @@ pub mod proto;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use heapprof_format::{SPAN_ID, TRACE_ID};
 use prost::Message;
 use sha2::{Digest, Sha256};
 
 use crate::export::Options;
 use crate::export::facts::{facts, intervals};
 use crate::export::samples::{Increment, Samples, clamp};
-use crate::model::labels::{SPAN_ID, TRACE_ID};
 use crate::model::measure::Measure;
 use crate::model::profile::{Place, Profile};
 use crate::naming::symbols::Symbols;
@@ -229,7 +229,12 @@ impl<'a> Builder<'a> {
                 attributes.push(key_value(key, value.into()));
             }
         }
-        for (key, value) in &resource.attributes {
+        // What the program says, and above all what the user says.
+        let said = run
+            .resource
+            .iter()
+            .filter(|(key, _)| key != "service.name" || resource.service.is_empty());
+        for (key, value) in said.chain(&resource.attributes) {
             attributes.retain(|known| known.key != *key);
             attributes.push(key_value(key, value.as_str().into()));
         }

@@ -10,11 +10,6 @@ use heapprof_format::{ANY_LABEL, FOLDED_LABEL};
 /// Name of the group of blocks that have no label of a key.
 pub const NO_LABEL: &str = "(none)";
 
-/// Keys of the labels by which OpenTelemetry links a sample to a span: 32 and 16 digits.
-pub const TRACE_ID: &str = "trace_id";
-/// See [`TRACE_ID`].
-pub const SPAN_ID: &str = "span_id";
-
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Labels(Option<Arc<Vec<(String, String)>>>);
@@ -56,6 +51,11 @@ impl Labels {
     /// Returns the value of a key, or [`NO_LABEL`].
     pub fn value(&self, key: &str) -> &str {
         self.get(key).unwrap_or(NO_LABEL)
+    }
+
+    /// Returns true if each of these keys has that value.
+    pub fn have(&self, wanted: &[(String, String)]) -> bool {
+        wanted.iter().all(|(key, value)| self.value(key) == value)
     }
 
     /// Returns keys and values as a log has them.

@@ -57,8 +57,7 @@ impl Filter {
             let shown = self.hide.is_none()
                 || stack.frames.is_empty()
                 || profile.places(stack).any(|place| !verdict(place).hidden);
-            let has = |(key, value): &(String, String)| stack.labels.value(key) == value;
-            focused && !ignored && shown && self.labels.iter().all(has)
+            focused && !ignored && shown && stack.labels.have(&self.labels)
         };
         let kept: Vec<bool> = profile.stacks.iter().map(stays).collect();
 

@@ -450,7 +450,7 @@ fn block_type(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
 }
 
 /// The value of a label. `name` is that of the grouping.
-fn label_of(profile: &Profile, name: &str, stack: u32) -> String {
+pub(crate) fn label_of(profile: &Profile, name: &str, stack: u32) -> String {
     let labels = profile
         .stacks
         .get(stack as usize)

@@ -304,6 +304,13 @@ impl Fold {
                     });
                 }
             }
+            Record::Resource {
+                time_ns,
+                attributes,
+            } => {
+                self.passed(time_ns);
+                self.profile.run.resource = attributes;
+            }
             Record::End { time_ns, reason } => {
                 self.passed(time_ns);
                 self.profile.run.ending = Ending::Said(reason);

@@ -68,6 +68,8 @@ pub(crate) struct Output {
     waiting: Vec<u8>,
     /// Notices so far; each segment of a log that rotates has it.
     notices: Vec<Record>,
+    /// The newest record of the program's resource.
+    resource: Option<Record>,
     /// True if the log could not be written and was given up.
     failed: bool,
 }
@@ -95,6 +97,7 @@ impl Output {
             log,
             waiting: Vec::new(),
             notices: Vec::new(),
+            resource: None,
             failed: false,
         };
         if output.args.last().is_some_and(String::is_empty) {
@@ -161,11 +164,21 @@ impl Output {
         });
     }
 
+    /// Adds the resource that the program says it is; each segment has it.
+    pub(crate) fn log_resource(&mut self, attributes: &[(String, String)]) {
+        let resource = Record::Resource {
+            time_ns: clock::now_ns().saturating_sub(self.start_ns),
+            attributes: attributes.to_vec(),
+        };
+        self.encoder.record(&resource);
+        self.resource = Some(resource);
+    }
+
     /// Goes on with another segment, whose first records `encoder` has encoded.
     pub(crate) fn begin_segment(&mut self, encoder: Encoder) {
         self.encoder = encoder;
-        for notice in &self.notices {
-            self.encoder.record(notice);
+        for record in self.notices.iter().chain(&self.resource) {
+            self.encoder.record(record);
         }
     }
 

@@ -5,13 +5,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Change, Count, Cut, Diff, DiffGraph, DiffSite, Differences, Input, InputError, Json, Limit,
+    By, Change, Count, Cut, Diff, DiffGraph, DiffSite, Differences, Input, InputError, Json, Limit,
     Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, paired_difference_of_log,
 };
 use serde::Serialize;
 
 use crate::cli::inputs::one::read;
 use crate::cli::options::age::Age;
+use crate::cli::options::filter::LabelArgs;
 use crate::cli::options::limit;
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, standard_errors};
@@ -87,6 +88,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "AMOUNT", value_parser = limit::growth, allow_hyphen_values = true)]
     fail_above: Option<Limit>,
 
+    /// Compare the values of a label of the program instead of sites: label:tenant
+    #[arg(long, value_name = "label:KEY", value_parser = by_label, conflicts_with_all = ["flamegraph", "folded"])]
+    by: Option<By>,
+
+    #[command(flatten)]
+    labels: LabelArgs,
+
     /// Compare different programs as well
     #[arg(long)]
     force: bool,
@@ -109,6 +117,10 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     places: SymbolArgs,
+}
+
+fn by_label(text: &str) -> Result<By, String> {
+    By::label(text).ok_or_else(|| "not of the form label:KEY".into())
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -173,11 +185,12 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
         args.places.symbols(after, &b)?,
     );
     let heading = format!("{} -> {}", args.before.display(), after.display());
-    let differences = Differences::of_two((&a, &of_a), (&b, &of_b), measure);
+    let mut differences = Differences::of_two((&a, &of_a), (&b, &of_b), measure);
     for remark in differences.remarks() {
         say::note(&format_args!("note: {remark}"));
         unlike.remarks.push(remark);
     }
+    args.labels.apply(&mut differences);
     let shown = show(args, &heading, &unlike, &differences);
     limit::after(shown, || check(args, &differences))
 }
@@ -218,7 +231,8 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     let run = &profile.run;
     unlike.stopped(spans.map(|span| run.stopped_ns(span.from.time_ns(), span.to.time_ns())));
     warn(&unlike, args.force)?;
-    let differences = Differences::of_views(&profile, &symbols);
+    let mut differences = Differences::of_views(&profile, &symbols);
+    args.labels.apply(&mut differences);
     let shown = show(args, &heading, &unlike, &differences);
     limit::after(shown, || check(args, &differences))
 }
@@ -263,7 +277,10 @@ fn show(
             false => graph.write_svg(heading, out),
         });
     }
-    let diff = differences.by_site();
+    let diff = match args.by {
+        Some(by) => differences.by_label(by),
+        None => differences.by_site(),
+    };
     let mut changes: Vec<(&DiffSite, &Change)> = diff
         .changes
         .iter()
@@ -283,7 +300,7 @@ fn show(
             return write_json(&diff, &changes, unlike, measure, out);
         }
         writeln!(out, "{heading}")?;
-        write_table(&diff, &changes, measure, out)?;
+        write_table(&diff, &changes, args.by, measure, out)?;
         if hidden > 0 {
             let hidden = Count(hidden as u64);
             writeln!(out, "  … and {hidden} more (-n 0 shows all)")?;
@@ -310,6 +327,7 @@ fn warn(unlike: &Unlike, force: bool) -> Result<(), Failure> {
 fn write_table(
     diff: &Diff,
     changes: &[(&DiffSite, &Change)],
+    by: Option<By>,
     metric: Measure,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -333,8 +351,8 @@ fn write_table(
         ("", Align::Left),
         ("before", Align::Right),
         ("after", Align::Right),
-        ("function", Align::Left),
-        ("module", Align::Path),
+        (by.map_or("function", By::name), Align::Left),
+        (by.map_or("module", |_| ""), Align::Path),
     ]);
     let row = |change: &Change, function: &str, module: &str| {
         let z = match change.z() {

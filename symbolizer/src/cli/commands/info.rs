@@ -136,7 +136,27 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             &Count(profile.threads.len() as u64).to_string(),
         )?;
     }
+    for (key, value) in &run.resource {
+        fact(out, "resource", &format!("{key}={value}"))?;
+    }
+    for (key, values) in label_values(profile) {
+        let values = match values {
+            1 => "1 value".to_owned(),
+            n => format!("{} values", Count(n as u64)),
+        };
+        fact(out, "label", &format!("{key}, {values}"))?;
+    }
     Ok(())
+}
+
+/// Returns the keys of labels, with the numbers of their values.
+fn label_values(profile: &Profile) -> BTreeMap<&str, usize> {
+    let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (key, value) in profile.stacks.iter().flat_map(|stack| stack.labels.iter()) {
+        values.entry(key).or_default().insert(value);
+    }
+    let values = values.into_iter();
+    values.map(|(key, values)| (key, values.len())).collect()
 }
 
 /// The moments that have names.

@@ -1,6 +1,6 @@
 //! Filter options: filters on the command line, with pprof's names.
 
-use heapprof_symbolizer::{Filter, Profile, Symbols};
+use heapprof_symbolizer::{Differences, Filter, Profile, Symbols};
 use regex::Regex;
 
 use crate::cli::output::say;
@@ -19,10 +19,31 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
     hide: Option<Regex>,
 
+    #[command(flatten)]
+    labels: LabelArgs,
+}
+
+/// The filter by labels, which needs no names.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct LabelArgs {
     /// Only what was allocated under that label of the program: tenant=acme. Several must all hold;
     /// "(none)" is the value of what has no such label
     #[arg(long = "where", value_name = "KEY=VALUE", value_parser = label, help_heading = "Filters")]
     labels: Vec<(String, String)>,
+}
+
+impl LabelArgs {
+    /// Leaves of the differences what is under the labels, and says so.
+    pub(crate) fn apply(&self, differences: &mut Differences<'_>) {
+        let filter = Filter {
+            labels: self.labels.clone(),
+            ..Filter::default()
+        };
+        if !filter.is_empty() {
+            differences.retain_labels(&filter.labels);
+            say::note(&format_args!("note: filtered ({filter})"));
+        }
+    }
 }
 
 impl FilterArgs {
@@ -32,7 +53,7 @@ impl FilterArgs {
             focus: self.focus.clone(),
             ignore: self.ignore.clone(),
             hide: self.hide.clone(),
-            labels: self.labels.clone(),
+            labels: self.labels.labels.clone(),
         };
         let had_rows = !profile.rows.is_empty();
         filter.apply(profile, symbols);

@@ -1,5 +1,6 @@
 //! `heapprof info --json`: the same content in JSON, described in `docs/json.md`.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
@@ -10,7 +11,7 @@ use heapprof_symbolizer::{
 };
 use serde::Serialize;
 
-use super::{WalkEnds, stacks_shown, walk_ends};
+use super::{WalkEnds, label_values, stacks_shown, walk_ends};
 use crate::cli::output::document::Head;
 
 #[derive(Serialize)]
@@ -56,6 +57,10 @@ struct RunFacts<'a> {
     markers: Vec<Marker<'a>>,
     notices: Vec<Notice<'a>>,
     threads: usize,
+    /// What the program says of itself by OpenTelemetry's process context.
+    resource: BTreeMap<&'a str, &'a str>,
+    /// Keys of labels, with the numbers of their values.
+    labels: BTreeMap<&'a str, usize>,
     segments: Vec<Segment>,
     checkpoint: Option<Checkpoint>,
 }
@@ -339,6 +344,8 @@ fn run_facts(profile: &Profile) -> RunFacts<'_> {
             })
             .collect(),
         threads: profile.threads.len(),
+        resource: (run.resource.iter().map(|(key, value)| (&**key, &**value))).collect(),
+        labels: label_values(profile),
         segments: (profile.account.segments.iter())
             .map(|segment| Segment {
                 number: segment.number,
