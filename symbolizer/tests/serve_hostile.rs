@@ -169,6 +169,7 @@ fn endless_logs_take_bounded_memory_and_say_what_is_left_out() {
                 frames: (0..20).map(|n| u64::from(number) * 64 + n).collect(),
                 interrupted: Vec::new(),
                 end: WalkEnd::Root,
+                labels: Vec::new(),
             })
         }),
     );

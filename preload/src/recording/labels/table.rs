@@ -109,7 +109,7 @@ mod tests {
                 let item = |n: u64| {
                     // All in few chains.
                     let (item, is_new) = TABLE
-                        .find_or_make(n << 32 | n % 3, |it| *it == n, || Some(n))
+                        .find_or_make((n << 32) | (n % 3), |it| *it == n, || Some(n))
                         .unwrap();
                     assert_eq!(*item, n);
                     new += usize::from(is_new);

@@ -84,7 +84,8 @@ impl Fold {
                 if self.stack_of.contains_key(&stack.number) {
                     return true;
                 }
-                8 * stack.frames.len() as u64 + 4 * stack.interrupted.len() as u64
+                let frames = 8 * stack.frames.len() as u64 + 4 * stack.interrupted.len() as u64;
+                frames + texts(&stack.labels)
             }
             Record::Module(module) => {
                 let texts = module.path.len() + 2 * module.build_id.len();
@@ -93,12 +94,13 @@ impl Fold {
             Record::Thread(thread) => thread.name.len() as u64,
             Record::Marker { name, .. } => name.len() as u64,
             Record::Notice { text, .. } => text.len() as u64,
+            Record::Resource { attributes, .. } => texts(attributes),
             Record::Regime { .. } => 0,
             Record::Passed(_) => return self.has_room(0),
             Record::Process(process) => {
                 let start = &process.start;
-                let texts = start.args.iter().map(String::len).sum::<usize>();
-                (texts + start.program.len()) as u64
+                let args = start.args.iter().map(String::len).sum::<usize>();
+                (args + start.program.len()) as u64
             }
         };
         self.has_room(THING + bytes)
@@ -144,6 +146,12 @@ impl Fold {
             room.give_back(BLOCK);
         }
     }
+}
+
+/// The bytes of keys and values.
+fn texts(pairs: &[(String, String)]) -> u64 {
+    let bytes = pairs.iter().map(|(key, value)| key.len() + value.len());
+    bytes.sum::<usize>() as u64
 }
 
 #[cfg(test)]
@@ -208,6 +216,7 @@ mod tests {
             frames: vec![u64::from(number); 40],
             interrupted: Vec::new(),
             end: WalkEnd::Root,
+            labels: Vec::new(),
         })
     }
 
