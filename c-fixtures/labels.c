@@ -8,6 +8,7 @@
  *   labels            prints `label <key> <value> <bytes allocated> <bytes in use>`
  *   labels many       one key with more values than are kept, and labels deeper than are kept
  *   labels storm      threads that push and pop as fast as they can
+ *   labels rotates    few stacks with labels, and events enough for many segments of a log
  *   labels contexts   a thread in spans that it publishes as OpenTelemetry's libraries do
  */
 #define _GNU_SOURCE
@@ -226,6 +227,20 @@ static int contexts(void)
     return 0;
 }
 
+static int rotates(void)
+{
+    if (publishes() != 0)
+        return 2;
+    HEAPPROF_LABEL_PUSH("tenant", "early");
+    site_labelled(5 * SIZE);
+    HEAPPROF_LABEL_POP();
+    HEAPPROF_LABEL_PUSH("tenant", "churn");
+    for (int i = 0; i < 200000; i++)
+        free(site_labelled(SIZE));
+    HEAPPROF_LABEL_POP();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -234,6 +249,8 @@ int main(int argc, char **argv)
         return many();
     if (strcmp(argv[1], "storm") == 0)
         return storm();
+    if (strcmp(argv[1], "rotates") == 0)
+        return rotates();
     if (strcmp(argv[1], "contexts") == 0)
         return contexts();
     return 2;

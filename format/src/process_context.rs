@@ -62,7 +62,7 @@ impl ProcessContext {
 enum Value<'a> {
     Number(u64),
     Bytes(&'a [u8]),
-    /// Of a kind that no field here has.
+    /// A value that no field here has.
     Other,
 }
 

@@ -76,8 +76,8 @@ void heapprof_thread_resume(void) HEAPPROF_WEAK;
 /* -- labels --
  *
  * A label says what this thread works on, for `heapprof top --by label:tenant` and --where
- * tenant=acme. What the thread allocates between a push and its pop is under the label. Of labels
- * with one key the last pushed counts. A label stays until its pop, in this thread alone.
+ * tenant=acme. Blocks that the thread allocates between a push and its pop are under the label. If
+ * labels have one key, the one that was pushed last counts. A label is of one thread.
  *
  * Keys and values are copied, up to 256 bytes; NULL is the empty string. A key has 1,000 values at
  * most (HEAPPROF_LABEL_VALUES); all others are recorded as "(other)". So a value is a tenant or a

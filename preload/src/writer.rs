@@ -114,7 +114,7 @@ pub(crate) struct Writer {
     /// True while the process is about to become another program, or to end.
     is_ending: bool,
     frames_walked: u64,
-    /// What the program says of itself.
+    /// The program's own description, as read last.
     process_context: ReadContext,
     /// The most resident bytes that the counters had.
     most_resident: u64,

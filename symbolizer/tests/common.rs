@@ -152,13 +152,30 @@ impl LogBuilder {
         interrupted: &[u32],
         end: WalkEnd,
     ) -> u32 {
-        self.encoder.record(&Record::Stack(Stack {
-            number: self.stacks,
+        self.stack_record(Stack {
+            number: 0,
             end,
             frames: frames.into(),
             interrupted: interrupted.into(),
             labels: Vec::new(),
-        }));
+        })
+    }
+
+    /// A stack under labels.
+    pub(crate) fn labelled(&mut self, frames: &[u64], labels: &[(&str, &str)]) -> u32 {
+        let labels = labels.iter().map(|&(k, v)| (k.into(), v.into()));
+        self.stack_record(Stack {
+            number: 0,
+            end: WalkEnd::Root,
+            frames: frames.into(),
+            interrupted: Vec::new(),
+            labels: labels.collect(),
+        })
+    }
+
+    fn stack_record(&mut self, mut stack: Stack) -> u32 {
+        stack.number = self.stacks;
+        self.encoder.record(&Record::Stack(stack));
         self.stacks += 1;
         self.stacks - 1
     }

@@ -27,6 +27,7 @@ mod inherited;
 mod join;
 mod joined_commands;
 mod json_documents;
+mod labels;
 mod limits;
 mod loopback;
 mod merge;

@@ -1,10 +1,12 @@
 //! Labels of the program, in the log and in what is made of it.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
 
 use heapprof_format::{Counter, FOLDED_LABEL};
 use heapprof_symbolizer::Numbers;
-use heapprof_tests::{Finished, Log, Run};
+use heapprof_tests::{Finished, Log, Run, repository};
 
 /// Bytes that were allocated by `site_labelled` and that are in use, by the value of a label.
 fn by_label(log: &Log, key: &str) -> BTreeMap<String, (u64, u64)> {
@@ -183,6 +185,104 @@ fn spans_that_a_thread_publishes_are_labels() {
         [("service.name".into(), "shop".into())]
     );
     assert_eq!(folded(&log), 0);
+}
+
+/// A checkpoint repeats the labels of all stacks, and the resource.
+#[test]
+fn labels_stay_in_a_log_that_rotates() {
+    let run = Run::fixture("labels").arg("rotates").interval(1);
+    let ran = run.env("HEAPPROF_MAX_LOG", "256K").run().well();
+    let names = ran.files_ending(".heaplog");
+    assert!(names.len() > 1, "{names:?}");
+    let newest = names.iter().find(|name| name.matches('.').count() == 3);
+    let newest = newest.unwrap_or_else(|| panic!("{names:?}"));
+    let alone = ran.folder().join("alone.heaplog");
+    fs::copy(ran.folder().join(newest), &alone).unwrap();
+    let log = Log::read(&alone).whole();
+    assert!(log.profile.run.checkpoint.is_some());
+    let sums = by_label(&log, "tenant");
+    assert_eq!(sums["early"], (5000, 5000), "{sums:?}");
+    let (churned, in_use) = sums["churn"];
+    assert_eq!((churned, in_use), (200_000 * 1000, 0), "{sums:?}");
+    let service = [("service.name".into(), "shop".into())];
+    assert_eq!(log.profile.run.resource, service);
+}
+
+/// The Rust side, in a program without a crate.
+#[test]
+fn a_rust_program_labels_a_scope() {
+    const PROGRAM: &str = r#"
+        mod heapprof;
+        #[inline(never)]
+        fn site_labelled(size: usize) {
+            std::mem::forget(std::hint::black_box(Vec::<u8>::with_capacity(size)));
+        }
+        fn main() {
+            site_labelled(1000);
+            {
+                let _tenant = heapprof::label(c"tenant", c"acme");
+                site_labelled(2000);
+                let inner = heapprof::label(c"tenant", c"bolt");
+                site_labelled(3000);
+                drop(inner);
+                site_labelled(4000);
+            }
+            site_labelled(5000);
+            println!("{}", heapprof::mark(c"done"));
+        }
+    "#;
+    let run = Run::program("");
+    let main = run.folder().join("main.rs");
+    fs::write(&main, PROGRAM).unwrap();
+    let module = repository().join("preload/include/heapprof.rs");
+    fs::copy(module, run.folder().join("heapprof.rs")).unwrap();
+    let program = run.folder().join("labels_in_rust");
+    let mut rustc = Command::new("rustc");
+    rustc.args(["--edition", "2024", "-g", "-o"]).arg(&program);
+    let compiled = rustc.arg(&main).output().unwrap();
+    let said = String::from_utf8_lossy(&compiled.stderr).into_owned();
+    assert!(compiled.status.success() && said.is_empty(), "{said}");
+    let alone = Run::program(&program).without_library().run().well();
+    assert_eq!(alone.stdout, "false\n");
+    let ran = run.with_program(&program).interval(1).run().well();
+    assert_eq!(ran.stdout, "true\n");
+    let log = ran.log().whole();
+    assert_eq!(log.markers(), ["done"]);
+    let both = |bytes| (bytes, bytes);
+    let sums = by_label(&log, "tenant");
+    let expected = [("(none)", 6000), ("acme", 6000), ("bolt", 3000)];
+    assert_eq!(
+        sums,
+        expected.map(|(name, n)| (name.to_owned(), both(n))).into()
+    );
+}
+
+/// The commands, on a log that the library wrote.
+#[test]
+fn the_commands_group_and_filter_by_labels() {
+    let ran = Run::fixture("labels")
+        .arg("contexts")
+        .interval(1)
+        .run()
+        .well();
+    let top = |args: &[&str]| {
+        let run = Run::heapprof()
+            .arg("top")
+            .args(args)
+            .args(["--csv", "-n", "0"]);
+        run.arg(ran.log_path()).run().well().stdout
+    };
+    let by_route = top(&["--by", "label:http_route", "--where", "tenant=acme"]);
+    assert!(by_route.contains("/basket,15000,"), "{by_route}");
+    assert!(!by_route.contains("/index"), "{by_route}");
+    let info = Run::heapprof()
+        .arg("info")
+        .arg(ran.log_path())
+        .run()
+        .well()
+        .stdout;
+    assert!(info.contains("service.name=shop"), "{info}");
+    assert!(info.contains("span_id, 2 values"), "{info}");
 }
 
 #[test]

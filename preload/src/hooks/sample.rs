@@ -503,7 +503,7 @@ fn walk_stack(
     Some(walked.hash)
 }
 
-/// Does the rest of [`walk_stack`] if threads have labels: the hash includes those of this thread.
+/// Ends [`walk_stack`] if threads have labels: the hash includes those of this thread.
 #[cold]
 #[inline(never)]
 fn send_labelled_stack(

@@ -14,7 +14,7 @@
 //! Nodes are never freed, so a hook reads them without a lock, and a forked child as well. Their
 //! number is bounded: a key has a limited number of values, and there is a limited number of nodes.
 //!
-//! A thread may also be in a span of work of OpenTelemetry, whose ids and attributes are labels, too
+//! A thread may also be in a span of OpenTelemetry. The span's ids and attributes are labels, too
 //! (`thread_context.rs`).
 //!
 //! The labels become part of the hash of a stack: the same frames under other labels are another
@@ -123,7 +123,9 @@ pub(crate) fn push(thread: &Thread, key: &[u8], value: &[u8], can_make: bool) {
         // The label is not recorded. Its pop has to find that out.
         None => thread.labels_beyond.set(uncounted.saturating_add(1)),
     }
-    ARE_USED.store(true, Ordering::Relaxed);
+    if !are_used() {
+        ARE_USED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Takes the label back that this thread got last, if there is one.
@@ -274,7 +276,7 @@ impl LabelSet {
 pub(crate) struct Labels {
     words: [u64; HEAD + thread_context::WORDS],
     len: usize,
-    /// What the labels add to the hash of a stack; 0 without labels.
+    /// The labels' part of the hash of a stack; 0 without labels.
     hash: u64,
 }
 
@@ -326,15 +328,13 @@ impl Labels {
 
     /// Adds the context of this thread. Returns false if there is none.
     fn add_context(&mut self) -> bool {
-        let mut context = [0; thread_context::WORDS];
-        let len = thread_context::read(&mut context);
+        let Some(context) = self.words[HEAD..].first_chunk_mut() else {
+            return false;
+        };
+        let len = thread_context::read(context);
         if len > 0 {
-            self.words[HEAD..][..len].copy_from_slice(&context[..len]);
-            self.len = HEAD + len;
-            self.hash = context[..len]
-                .iter()
-                .fold(self.hash, |a, &b| mix(a, b))
-                .max(1);
+            let hash = context[..len].iter().fold(self.hash, |a, &b| mix(a, b));
+            (self.len, self.hash) = (HEAD + len, hash.max(1));
         }
         len > 0
     }

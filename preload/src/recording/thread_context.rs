@@ -14,8 +14,8 @@
 //! the record is checked before it is read. A fault remains possible if another thread unmaps the
 //! page between check and load.
 //!
-//! Not here: a program that loads the symbol with dlopen. Its threads may have no memory for it yet,
-//! and asking the loader would allocate.
+//! Not here: a library with the symbol that comes by dlopen. A thread may have no memory for its
+//! variables yet, and the loader would allocate the memory.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +24,9 @@ use crate::arch::thread_block::thread_pointer;
 use crate::os::{link_map, sys};
 
 /// Words of a context in a stack lane: lengths, the two ids, attributes.
-pub(crate) const WORDS: usize = 4 + MOST_ATTRIBUTE_BYTES.div_ceil(8);
+pub(crate) const WORDS: usize = ATTRIBUTES_AT + MOST_ATTRIBUTE_BYTES.div_ceil(8);
+/// Words before the attributes.
+const ATTRIBUTES_AT: usize = 4;
 /// Most bytes of attributes that are read; the specification recommends no more.
 const MOST_ATTRIBUTE_BYTES: usize = 612;
 
@@ -77,7 +79,8 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
     0
 }
 
-/// Reads the context of this thread into `words`. Returns the number of words; 0: there is none.
+/// Reads the context of this thread into `words`, which are zero. Returns the number of words; 0:
+/// there is none, and the words are still zero.
 pub(crate) fn read(words: &mut [u64; WORDS]) -> usize {
     let distance = DISTANCE.load(Ordering::Relaxed);
     if distance == 0 {
@@ -97,16 +100,20 @@ pub(crate) fn read(words: &mut [u64; WORDS]) -> usize {
     if head[VALID_AT] != 1 || !is_readable(record, HEAD + length) {
         return 0;
     }
-    let mut attributes = [0; MOST_ATTRIBUTE_BYTES.next_multiple_of(8)];
-    copy(record + HEAD as u64, &mut attributes[..length]);
     words[0] = length as u64;
-    let ids = head[..VALID_AT].chunks_exact(8);
-    let used = length.div_ceil(8);
-    let bytes = ids.chain(attributes[..8 * used].chunks_exact(8));
-    for (word, bytes) in words[1..].iter_mut().zip(bytes) {
+    for (word, bytes) in words[1..].iter_mut().zip(head[..VALID_AT].chunks_exact(8)) {
         *word = bytes.try_into().map_or(0, u64::from_le_bytes);
     }
-    4 + used
+    let mut from = record + HEAD as u64;
+    let mut left = length;
+    for word in &mut words[ATTRIBUTES_AT..ATTRIBUTES_AT + length.div_ceil(8)] {
+        let mut bytes = [0; 8];
+        let len = left.min(8);
+        copy(from, &mut bytes[..len]);
+        *word = u64::from_le_bytes(bytes);
+        (from, left) = (from + 8, left - len);
+    }
+    ATTRIBUTES_AT + length.div_ceil(8)
 }
 
 /// Returns true if all pages of so many bytes can be read.

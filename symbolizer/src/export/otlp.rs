@@ -229,7 +229,7 @@ impl<'a> Builder<'a> {
                 attributes.push(key_value(key, value.into()));
             }
         }
-        // What the program says, and above all what the user says.
+        // The program's description of itself; the user's words come before it.
         let said = run
             .resource
             .iter()

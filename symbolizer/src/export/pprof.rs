@@ -2,9 +2,9 @@
 //!
 //! It follows the conventions of heap profiles: four sample types in Go's order, with unsampled
 //! values. Each (stack, size class) is one sample, with its average block size as numeric label
-//! `bytes`, so that `-tagfocus=1MB:` works, and the labels of the program as texts. A location's address is that of the call. Its first
-//! line is the innermost inlined function. Ids count from 1 and label keys are never 0, which Parca
-//! demands. The first mapping is the program.
+//! `bytes`, so that `-tagfocus=1MB:` works; the labels of the program are texts. A location's
+//! address is that of the call. Its first line is the innermost inlined function. Ids count from 1
+//! and label keys are never 0, which Parca demands. The first mapping is the program.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

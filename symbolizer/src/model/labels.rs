@@ -18,7 +18,7 @@ impl Labels {
     /// No labels.
     pub const NONE: Labels = Labels(None);
 
-    /// Returns labels from keys and values. Of a key that comes twice, the last value counts.
+    /// Returns labels from keys and values. If a key comes twice, its last value counts.
     pub fn new(mut labels: Vec<(String, String)>) -> Labels {
         labels.reverse();
         labels.sort_by(|a, b| a.0.cmp(&b.0));

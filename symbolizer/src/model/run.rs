@@ -17,7 +17,7 @@ pub struct Run {
     pub allocator: String,
     /// The allocators inside of the program that were recorded, too: each with its file.
     pub tapped: Vec<String>,
-    /// What the program says of itself by OpenTelemetry's process context: `service.name` and so
+    /// The program's own description, by OpenTelemetry's process context: `service.name` and so
     /// on.
     pub resource: Vec<(String, String)>,
     /// The command line's words.

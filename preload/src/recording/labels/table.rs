@@ -60,7 +60,7 @@ impl<T: Sync> Table<T> {
                 std::ptr::from_ref(entry).cast_mut()
             });
             let made = Box::into_raw(entry);
-            // Release: whoever finds the entry finds its fields.
+            // Release: a thread that finds the entry finds its fields.
             match bucket.compare_exchange(expected, made, Ordering::Release, Ordering::Relaxed) {
                 // SAFETY: the entry is in the table, which never frees or changes an entry.
                 Ok(_) => return Some((unsafe { &(*made).item }, true)),

@@ -36,6 +36,7 @@ Environment, as without `heapprof run`:
   HEAPPROF_STACK_DEPTH                most frames of a stack, up to 2048 [512]
   HEAPPROF_MAX_SAMPLES_PER_SEC        a budget, which the interval follows; 0: none [0]
   HEAPPROF_RECORD_OVER                blocks of so many bytes are all recorded; 0: none [0]
+  HEAPPROF_LABEL_VALUES               most values of a label; all others are one, (other) [1000]
   HEAPPROF_START                      running, or paused until somebody starts it [running]
   HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
   HEAPPROF_ALLOCATOR                  which allocator serves the program: jemalloc, that of heapprof, or

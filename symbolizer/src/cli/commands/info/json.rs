@@ -57,7 +57,7 @@ struct RunFacts<'a> {
     markers: Vec<Marker<'a>>,
     notices: Vec<Notice<'a>>,
     threads: usize,
-    /// What the program says of itself by OpenTelemetry's process context.
+    /// The program's own description, by OpenTelemetry's process context.
     resource: BTreeMap<&'a str, &'a str>,
     /// Keys of labels, with the numbers of their values.
     labels: BTreeMap<&'a str, usize>,
