@@ -26,7 +26,7 @@ fn address_space() {
     let mut recorded = 0;
     // In small steps where the library's own steps may each lack room.
     let close = (16_000..26_000).step_by(125);
-    let limits = [2500, 3500, 8250, 9000, 10_000, 12_000, 14_000];
+    let limits = [2500, 3500, 6000, 9500, 10_000, 12_000, 14_000];
     for kb in limits
         .into_iter()
         .chain(close)

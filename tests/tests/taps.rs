@@ -317,8 +317,14 @@ fn allocators_of_opened_libraries_are_recorded() {
             .in_folder_of(&ran)
             .args(["info", "t.heaplog"]);
         let info = info.run().well().stdout;
+        let tapped = info.lines().filter(|line| line.contains("  tapped "));
+        assert_eq!(tapped.filter(|line| line.ends_with(" s on")).count(), 1);
+        let allocators = info.split_once("\nAllocators\n").unwrap().1;
+        let toy = allocators
+            .lines()
+            .find(|line| line.contains("  jemalloc in ") && line.ends_with("libtoy.so"));
         assert!(
-            info.contains("recorded from here on: jemalloc in"),
+            toy.is_some_and(|line| line.contains(" allocated")),
             "{info}"
         );
     }
