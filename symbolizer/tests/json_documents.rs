@@ -155,7 +155,7 @@ fn rich_log(folder: &Path, interval: u64) -> PathBuf {
     let (leaf, root) = (here(leaf_node as *const ()), here(documented as *const ()));
     let in_program = log.stack(&[0x60_0010, leaf, root]);
     let in_gone = log.stack_ending(&[0x60_0010, 0x50_0101, root], &[], WalkEnd::TooDeep);
-    let nowhere = log.stack(&[0x60_0010, 0x7000_0101, root]);
+    let nowhere = log.labelled(&[0x60_0010, 0x7000_0101, root], &[("tenant", "acme")]);
     for size in [100, 5000, 1 << 20, 3 << 20] {
         for stack in [in_program, in_gone, nowhere] {
             let id = log.alloc(stack, size);
@@ -170,6 +170,10 @@ fn rich_log(folder: &Path, interval: u64) -> PathBuf {
     log.given(&Record::Notice {
         time_ns: 5_000_000,
         text: "a dump could not be written".into(),
+    });
+    log.given(&Record::Resource {
+        time_ns: 5_000_000,
+        attributes: vec![("replica".into(), "7".into())],
     });
     log.module_gone(gone);
     let from = log.flush();

@@ -71,7 +71,7 @@ impl Fold {
             Record::Alloc(_) | Record::Free(_) | Record::CheckpointEnd { .. } => return true,
             Record::End { .. } | Record::ModuleGone { .. } => return true,
             // It takes the place of the one before.
-            Record::Start(_) => return true,
+            Record::Start(_) | Record::Resource { .. } => return true,
             Record::Checkpoint(_) => return self.profile.account.remarks.len() < MOST_REMARKS,
             Record::Counters { values, .. } => {
                 let is_new = |(counter, _): &&(_, _)| !self.counters.contains_key(counter);
@@ -84,8 +84,10 @@ impl Fold {
                 if self.stack_of.contains_key(&stack.number) {
                     return true;
                 }
-                let frames = 8 * stack.frames.len() as u64 + 4 * stack.interrupted.len() as u64;
-                frames + texts(&stack.labels)
+                let labels = stack.labels.iter();
+                let texts = labels.map(|(key, value)| (key.len() + value.len()) as u64 + THING);
+                let addresses = 8 * stack.frames.len() as u64;
+                addresses + 4 * stack.interrupted.len() as u64 + texts.sum::<u64>()
             }
             Record::Module(module) => {
                 let texts = module.path.len() + 2 * module.build_id.len();
@@ -94,13 +96,12 @@ impl Fold {
             Record::Thread(thread) => thread.name.len() as u64,
             Record::Marker { name, .. } => name.len() as u64,
             Record::Notice { text, .. } => text.len() as u64,
-            Record::Resource { attributes, .. } => texts(attributes),
             Record::Regime { .. } => 0,
             Record::Passed(_) => return self.has_room(0),
             Record::Process(process) => {
                 let start = &process.start;
-                let args = start.args.iter().map(String::len).sum::<usize>();
-                (args + start.program.len()) as u64
+                let texts = start.args.iter().map(String::len).sum::<usize>();
+                (texts + start.program.len()) as u64
             }
         };
         self.has_room(THING + bytes)
@@ -146,12 +147,6 @@ impl Fold {
             room.give_back(BLOCK);
         }
     }
-}
-
-/// The bytes of keys and values.
-fn texts(pairs: &[(String, String)]) -> u64 {
-    let bytes = pairs.iter().map(|(key, value)| key.len() + value.len());
-    bytes.sum::<usize>() as u64
 }
 
 #[cfg(test)]
@@ -216,7 +211,6 @@ mod tests {
             frames: vec![u64::from(number); 40],
             interrupted: Vec::new(),
             end: WalkEnd::Root,
-            labels: Vec::new(),
         })
     }
 
