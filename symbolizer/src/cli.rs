@@ -21,12 +21,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
     bundle, completions, ctl, diff, dump, export, info, join, man, push, report, run, serve,
-    symbolize, timeline, top, tree,
+    symbolize, timeline, top, tree, watch,
 };
 use heapprof_symbolizer::memory::OF_SERVICES;
 use options::quantity::bytes;
 use output::failure::Failure;
-use output::{colour, memory_bound};
+use output::{colour, memory_bound, width};
 
 const EXIT_STATUS: &str = "Exit status: 0, done; 1, it could not be done, and standard error says why; 2, the command line makes no \
      sense; 3, a limit that was given (--fail-above) is exceeded. `heapprof run` ends as its program does.";
@@ -48,6 +48,10 @@ struct Cli {
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
     color: colour::When,
 
+    /// Columns of tables, 40 or more; 0: no limit [default: those of the terminal, or else COLUMNS]
+    #[arg(long, value_name = "COLUMNS", global = true, value_parser = width::parse)]
+    width: Option<usize>,
+
     /// Most memory to take, such as 4GiB [default: 256MiB and 64 times the files that are read; for
     /// serve and push 2GiB]
     #[arg(long, value_name = "BYTES", global = true, value_parser = bytes, allow_negative_numbers = true)]
@@ -66,6 +70,7 @@ enum Command {
     Timeline(timeline::Args),
     Report(report::Args),
     Tree(tree::Args),
+    Watch(watch::Args),
     Join(join::Args),
     Bundle(bundle::Args),
     Push(push::Args),
@@ -81,6 +86,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Serve(_) | Command::Push(_) => cli.max_memory.or(Some(OF_SERVICES as u64)),
         _ => cli.max_memory,
     });
+    width::decide(cli.width);
     colour::decide(
         cli.color,
         match cli.command {
@@ -100,6 +106,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Timeline(args) => timeline::run(&args)?,
         Command::Report(args) => report::run(&args)?,
         Command::Tree(args) => tree::run(&args)?,
+        Command::Watch(args) => watch::run(&args)?,
         Command::Join(args) => join::run(&args)?,
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Push(args) => push::run(&args)?,

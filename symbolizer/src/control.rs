@@ -78,6 +78,22 @@ impl Attached {
         answer
     }
 
+    /// As [`ask`](Self::ask), if the process writes the log of that name. Its number may be another
+    /// process's by now, or one in another container.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask), or it writes another log.
+    pub fn ask_writer_of(&self, log_name: &str, command: &str) -> Result<String, String> {
+        let status = self.ask("status")?;
+        let log = status.lines().find_map(|line| line.strip_prefix("log: "));
+        let log = log.unwrap_or_default().rsplit('/').next();
+        let log = log.unwrap_or_default();
+        if !log_name.is_empty() && log.split(" (incomplete").next() == Some(log_name) {
+            return self.ask(command);
+        }
+        Err(format!("it writes another log here: {log}"))
+    }
+
     fn ask_at_desk(&self, command: &str, deadline: Instant) -> Result<String, String> {
         // The request of a client that gave up is answered first: otherwise both would write at
         // once.

@@ -19,6 +19,7 @@
 //!
 //! Not here: which events of a log count (`read::fold`).
 
+pub(crate) mod curve;
 pub(crate) mod lifetimes;
 pub(crate) mod over_time;
 pub(crate) mod slope;
@@ -271,6 +272,16 @@ impl History {
         if to_s > from_s {
             self.row(birth.row).growth.add(weight, from_s, to_s);
         }
+    }
+
+    /// The blocks in use of each row that were allocated after that time.
+    pub(crate) fn in_use_since(&self, time_ns: u64) -> Vec<Estimate> {
+        let mut rows = vec![Estimate::default(); self.rows.len()];
+        let births = self.live.values();
+        for birth in births.filter(|birth| birth.counts && birth.time_ns > time_ns) {
+            rows[birth.row as usize].add(&Weight::of(birth.size, birth.interval));
+        }
+        rows
     }
 
     /// The past of each row, and the lifetimes of each stack, as of `time_ns`: what lives then has

@@ -28,6 +28,7 @@
 //! | [`push`] | messages for a store of profiles, and their delivery | up to `input` |
 //! | [`control`] | the control page of a running program | |
 //! | [`serve`] | the HTTP server: logs that grow, as profiles, metrics and pages | up to `input` |
+//! | [`watch`] | a log that grows, in a terminal | up to `input` |
 //! | `cli` (the binary) | the command line | all |
 //!
 //! `scripts/check-layers` keeps this order.
@@ -38,6 +39,7 @@ pub mod memory;
 pub mod push;
 pub mod resolve;
 pub mod serve;
+pub mod watch;
 
 mod access;
 mod analysis;
@@ -76,6 +78,7 @@ pub use model::change::{Change, REAL, Verdict};
 pub use model::confidence::{Confidence, FEW_SAMPLES};
 pub use model::counted::Counted;
 pub use model::detail::{Block, Detail, Detailed, Event, ThreadRow};
+pub use model::fitted::{cut, cut_front, cut_middle};
 pub use model::labels::{Labels, NO_LABEL};
 pub use model::loaded_module::LoadedModule;
 pub use model::measure::{Measure, Pace};

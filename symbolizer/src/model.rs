@@ -10,6 +10,7 @@ pub(crate) mod change;
 pub(crate) mod confidence;
 pub(crate) mod counted;
 pub(crate) mod detail;
+pub(crate) mod fitted;
 pub(crate) mod fork_remark;
 pub(crate) mod labels;
 pub(crate) mod loaded_module;

@@ -10,6 +10,7 @@ pub(crate) mod crate_name;
 pub(crate) mod filter;
 pub(crate) mod flame;
 pub(crate) mod group;
+pub(crate) mod growing;
 pub(crate) mod paths;
 pub(crate) mod site;
 pub(crate) mod symbols;

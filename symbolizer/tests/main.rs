@@ -62,4 +62,5 @@ mod two_profiles;
 mod two_views;
 mod viewers;
 mod views;
+mod widths;
 mod wrong_words;

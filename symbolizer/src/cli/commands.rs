@@ -21,3 +21,4 @@ pub(crate) mod symbolize;
 pub(crate) mod timeline;
 pub(crate) mod top;
 pub(crate) mod tree;
+pub(crate) mod watch;

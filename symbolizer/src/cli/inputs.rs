@@ -7,5 +7,6 @@
 pub(crate) mod joined;
 pub(crate) mod logs;
 pub(crate) mod one;
+pub(crate) mod process;
 pub(crate) mod several;
 pub(crate) mod source;

@@ -21,3 +21,4 @@ pub(crate) mod say;
 pub(crate) mod shell_quote;
 pub(crate) mod site_table;
 pub(crate) mod table;
+pub(crate) mod width;

@@ -53,6 +53,24 @@ impl From<Metric> for Measure {
 }
 
 impl Measure {
+    /// All, in the order in which people are offered them.
+    pub const ALL: [Measure; 14] = [
+        Measure::Basic(Metric::InUseBytes),
+        Measure::Basic(Metric::InUseObjects),
+        Measure::Basic(Metric::AllocatedBytes),
+        Measure::Basic(Metric::AllocatedObjects),
+        Measure::PeakBytes,
+        Measure::PeakObjects,
+        Measure::TemporaryBytes,
+        Measure::TemporaryObjects,
+        Measure::HeaptimeBytes,
+        Measure::HeaptimeObjects,
+        Measure::Slack,
+        Measure::GrowthBytes,
+        Measure::GrowthObjects,
+        Measure::Lifetime,
+    ];
+
     /// Those of the past that are sums, in the order in which pprof profiles list them behind the
     /// four.
     pub const SUMS: [Measure; 9] = [
@@ -154,6 +172,26 @@ impl Measure {
                 (Measure::GrowthBytes, Measure::GrowthObjects)
             }
             Measure::Slack | Measure::Lifetime => (Measure::Slack, Metric::InUseObjects.into()),
+        }
+    }
+
+    /// Its meaning, in a few words.
+    pub fn explain(self) -> &'static str {
+        match self {
+            Measure::Basic(Metric::InUseBytes) => "bytes allocated and not freed",
+            Measure::Basic(Metric::InUseObjects) => "blocks allocated and not freed",
+            Measure::Basic(Metric::AllocatedBytes) => "bytes ever allocated",
+            Measure::Basic(Metric::AllocatedObjects) => "blocks ever allocated",
+            Measure::PeakBytes => "bytes in use when the whole program had the most",
+            Measure::PeakObjects => "blocks in use at that moment",
+            Measure::TemporaryBytes => "bytes freed soon after they were allocated",
+            Measure::TemporaryObjects => "blocks freed soon after they were allocated",
+            Measure::HeaptimeBytes => "byte-seconds: bytes in use, integrated over time",
+            Measure::HeaptimeObjects => "object-seconds",
+            Measure::Slack => "usable bytes beyond those requested, of blocks in use",
+            Measure::GrowthBytes => "bytes a second: the slope of bytes in use over time",
+            Measure::GrowthObjects => "blocks a second",
+            Measure::Lifetime => "how long blocks live: median and mean, by site",
         }
     }
 
@@ -347,6 +385,16 @@ impl Pace {
             .into_iter()
             .find(is_enough)
             .unwrap_or(Pace::ALL[3])
+    }
+
+    /// The unit in short.
+    pub(crate) fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// Its length.
+    pub(crate) fn seconds(self) -> f64 {
+        self.seconds
     }
 
     fn parts(self) -> (&'static str, f64) {

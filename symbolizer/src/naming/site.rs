@@ -28,6 +28,17 @@ pub struct SiteKey {
     pub module: String,
 }
 
+impl SiteKey {
+    /// File and line, or else the module.
+    pub fn place(&self) -> String {
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => format!("{file}:{line}"),
+            (Some(file), None) => file.to_string(),
+            _ => self.module.clone(),
+        }
+    }
+}
+
 /// A site with its numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Site {
@@ -143,7 +154,62 @@ struct StackSites {
     all: Vec<u32>,
 }
 
-#[derive(Default)]
+/// The sites that a stack passes, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SitePath {
+    /// The site whose own the blocks of the stack are.
+    pub(crate) own: u32,
+    /// Innermost first, as often as the stack passes there; none if the stack has no frames.
+    pub(crate) sites: Vec<u32>,
+}
+
+/// The paths of all stacks of a profile whose stacks become more.
+#[derive(Debug, Default)]
+pub(crate) struct GrowingPaths {
+    index: Index,
+    paths: Arc<SitePaths>,
+    generation: u64,
+}
+
+/// Sites, and the paths of stacks through them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SitePaths {
+    /// All sites, by the numbers in the paths.
+    pub(crate) keys: Vec<SiteKey>,
+    /// By stack.
+    pub(crate) stacks: Vec<SitePath>,
+}
+
+impl GrowingPaths {
+    /// The paths of all stacks of the profile. In another generation, numbers of stacks mean other
+    /// ones, and the paths begin anew.
+    pub(crate) fn of(
+        &mut self,
+        profile: &Profile,
+        generation: u64,
+        symbols: &Symbols,
+    ) -> Arc<SitePaths> {
+        if self.generation != generation {
+            *self = GrowingPaths {
+                generation,
+                ..GrowingPaths::default()
+            };
+        }
+        let known = self.paths.stacks.len();
+        if profile.stacks.len() > known {
+            let paths = Arc::make_mut(&mut self.paths);
+            for stack in &profile.stacks[known..] {
+                let path = self.index.path(profile, symbols, stack);
+                paths.stacks.push(path);
+            }
+            let news = self.index.sites.iter().skip(paths.keys.len());
+            paths.keys.extend(news.map(|site| site.key.clone()));
+        }
+        Arc::clone(&self.paths)
+    }
+}
+
+#[derive(Debug, Default)]
 struct Index {
     sites: Vec<Site>,
     by_key: HashMap<SiteKey, u32>,
@@ -153,6 +219,16 @@ struct Index {
 
 impl Index {
     fn stack(&mut self, profile: &Profile, symbols: &Symbols, stack: &CallStack) -> StackSites {
+        let SitePath { own, sites } = self.path(profile, symbols, stack);
+        let mut all = sites;
+        all.push(own);
+        all.sort_unstable();
+        all.dedup();
+        StackSites { own, all }
+    }
+
+    /// The sites that a stack passes, innermost first.
+    fn path(&mut self, profile: &Profile, symbols: &Symbols, stack: &CallStack) -> SitePath {
         let mut all = Vec::new();
         let mut own = None;
         let mut innermost = None;
@@ -183,10 +259,7 @@ impl Index {
                 module: String::new(),
             })
         });
-        all.push(own);
-        all.sort_unstable();
-        all.dedup();
-        StackSites { own, all }
+        SitePath { own, sites: all }
     }
 
     fn frame(

@@ -233,6 +233,7 @@ impl Logs {
                 without_inherited: process.has_parent,
                 averages_since_ns: Some(process.baseline.to_ns()).filter(|&to_ns| to_ns > 0),
                 room: Some(self.room.clone()),
+                ..Options::default()
             };
             process.follower = (!is_bundle).then(|| Follower::of(&path, true, options));
             process.path = path;

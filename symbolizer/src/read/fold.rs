@@ -14,8 +14,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::history::Allocation;
 use crate::history::History;
+use crate::history::curve::Curve;
 use crate::history::temporary::Temporary;
-use heapprof_core::{Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
+use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, TAPPED_LATER, Thread};
 
 use crate::model::detail::Detail;
@@ -52,6 +53,7 @@ pub struct Fold {
     records: u64,
     peak: Peak,
     history: Option<History>,
+    curve: Option<Curve>,
     paired: Option<PairedDifference>,
     profile: Profile,
     ledger: Ledger,
@@ -118,6 +120,27 @@ impl Fold {
         self
     }
 
+    /// Keeps the curve of bytes in use as well.
+    pub(crate) fn with_curve(mut self) -> Self {
+        self.curve = Some(Curve::default());
+        self
+    }
+
+    /// The curve so far, if it is kept.
+    pub(crate) fn curve(&self) -> Option<&Curve> {
+        self.curve.as_ref()
+    }
+
+    /// Draws the curve on, behind an event. The blocks of a checkpoint are left out: these were in
+    /// use together.
+    fn draw_on(&mut self, time_ns: u64) {
+        if let Some(curve) = &mut self.curve
+            && !self.resuming
+        {
+            curve.at(time_ns, self.ledger.total().in_use.bytes_f64());
+        }
+    }
+
     /// Keeps a difference of two views as well.
     pub(crate) fn with_paired_difference(mut self, paired: PairedDifference) -> Self {
         self.paired = Some(paired);
@@ -162,14 +185,25 @@ impl Fold {
         profile
     }
 
-    /// The profile of all that was folded so far, with losses and peak, while folding goes on.
+    /// The profile of all that was folded so far, with losses and peak, and with pasts if they are
+    /// kept, while folding goes on.
     pub(crate) fn so_far(&self) -> Profile {
         let mut profile = self.snapshot("");
         profile.account.counters = self.counters();
         profile.account.inherited_elsewhere += u64::from(self.without_inherited);
         profile.account.without_room = self.left_out();
         profile.peak = Some(self.peak);
+        if let Some(history) = self.history.clone() {
+            let end_ns = profile.run.duration_ns;
+            (profile.pasts, profile.lifetimes) = history.finish(end_ns);
+        }
         profile
+    }
+
+    /// By row, what is in use of blocks that were allocated after that time; nothing without pasts.
+    pub(crate) fn in_use_since(&self, time_ns: u64) -> Vec<Estimate> {
+        let history = self.history.as_ref();
+        history.map_or_else(Vec::new, |history| history.in_use_since(time_ns))
     }
 
     /// The run so far: what ran, and how it ended if it did.
@@ -195,9 +229,19 @@ impl Fold {
         }
         self.records += 1;
         match event {
-            Event::Alloc(alloc) => self.alloc(&alloc),
-            Event::Free(free) => self.free(&free),
+            Event::Alloc(alloc) => self.came(&alloc),
+            Event::Free(free) => self.went(&free),
         }
+    }
+
+    fn came(&mut self, alloc: &Alloc) {
+        self.alloc(alloc);
+        self.draw_on(alloc.time_ns);
+    }
+
+    fn went(&mut self, free: &Free) {
+        self.free(free);
+        self.draw_on(free.time_ns);
     }
 
     fn free(&mut self, free: &Free) {
@@ -248,8 +292,8 @@ impl Fold {
             return;
         }
         match record {
-            Record::Alloc(alloc) => self.alloc(&alloc),
-            Record::Free(free) => self.free(&free),
+            Record::Alloc(alloc) => self.came(&alloc),
+            Record::Free(free) => self.went(&free),
             Record::Stack(stack) => self.stack(stack),
             Record::Module(module) => self.module(module),
             Record::ModuleGone { module, time_ns } => {

@@ -17,9 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use heapprof_core::Totals;
+use heapprof_core::{Estimate, Totals};
 use heapprof_format::{Counter, Start};
 
+use crate::history::curve::Curve;
+use crate::history::temporary::Temporary;
 use crate::memory;
 use crate::model::metric::Numbers;
 use crate::model::profile::Profile;
@@ -51,6 +53,9 @@ pub(crate) struct Options {
     pub(crate) averages_since_ns: Option<u64>,
     /// The room of all followers, and the most that this one may take of it.
     pub(crate) room: Option<(Arc<SharedRoom>, u64)>,
+    /// Keeps the past of all rows as well, and the curve. This takes memory for live blocks once
+    /// more.
+    pub(crate) past: Option<Temporary>,
 }
 
 /// A file that is being read, and its fold.
@@ -109,6 +114,10 @@ impl Follower {
             .without_inherited(self.options.without_inherited)
             .with_averages_since(self.options.averages_since_ns)
             .with_room(room);
+        let fold = match self.options.past {
+            Some(temporary) => fold.with_pasts(temporary).with_curve(),
+            None => fold,
+        };
         let finds_inherited = !self.options.without_inherited;
         let mut open = Open {
             heir: Heir::of(&self.path, tail.owner(), fold, finds_inherited),
@@ -217,6 +226,17 @@ impl Follower {
     /// Records that were left out, because the log needs too much memory.
     pub(crate) fn left_out(&self) -> u64 {
         self.fold().map_or(0, Fold::left_out)
+    }
+
+    /// By row, what is in use of blocks that were allocated after that time, if the past is kept.
+    pub(crate) fn in_use_since(&self, time_ns: u64) -> Vec<Estimate> {
+        let fold = self.fold();
+        fold.map_or_else(Vec::new, |fold| fold.in_use_since(time_ns))
+    }
+
+    /// The curve so far, if the past is kept.
+    pub(crate) fn curve(&self) -> Option<&Curve> {
+        self.fold()?.curve()
     }
 
     /// The profile so far.
@@ -356,6 +376,42 @@ mod tests {
         assert_eq!((follower.damage(), followed.account.missing_frames), (3, 2));
         assert_eq!(followed.account, whole.account);
         assert_eq!(followed.rows, whole.rows);
+    }
+
+    /// In pieces or at once, the past is that of a reading for `top`, and the curve ends with the
+    /// bytes in use.
+    #[test]
+    fn the_past_of_a_followed_log_is_that_of_the_whole_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.heaplog");
+        let bytes = some_frames().concat();
+        let temporary = Temporary {
+            within_ns: Some(10_000_000),
+            before_allocations: None,
+        };
+        let options = Options {
+            past: Some(temporary),
+            ..Options::default()
+        };
+        let mut follower = Follower::of(&path, false, options);
+        for end in (1..bytes.len()).step_by(50).chain([bytes.len()]) {
+            std::fs::write(&path, &bytes[..end]).unwrap();
+            follower.catch_up().unwrap();
+        }
+        let mut whole = Fold::new().with_pasts(temporary);
+        crate::read::log::each_record(&bytes, &mut |_| {}, &mut whole).unwrap();
+        let whole = whole.finish();
+        let followed = follower.profile().unwrap();
+        assert!(!whole.pasts.is_empty());
+        assert_eq!(followed.pasts, whole.pasts);
+        assert_eq!(followed.lifetimes, whole.lifetimes);
+        let curve = follower.curve().unwrap();
+        let (from_ns, until_ns) = (curve.begin_ns(), whole.run.duration_ns);
+        let in_use = whole.numbers().in_use_bytes as f64;
+        let later_ns = until_ns + 1_000_000_000;
+        assert_eq!(curve.parts(later_ns, later_ns + 1, 1), [in_use]);
+        let highest = curve.parts(from_ns, until_ns + 1, 1);
+        assert_eq!(highest, [whole.peak.unwrap().bytes.to_f64()]);
     }
 
     #[test]

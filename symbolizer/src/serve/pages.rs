@@ -181,21 +181,8 @@ pub(super) fn control(process: &Arc<Process>, request: &Request) -> Response {
         Some(Ok(None)) | None => command,
     };
     let pid = process.summary().pid;
-    let asked = Attached::to(pid).and_then(|attached| {
-        // Its number may be another process's by now, or one in another container.
-        let status = attached.ask("status")?;
-        let log = status.lines().find_map(|line| line.strip_prefix("log: "));
-        let log = log
-            .unwrap_or_default()
-            .rsplit('/')
-            .next()
-            .unwrap_or_default();
-        let own = process.log();
-        if !own.is_empty() && log.split(" (incomplete").next() == Some(own.as_str()) {
-            return attached.ask(&command);
-        }
-        Err(format!("process {pid} writes another log here: {log}"))
-    });
+    let asked =
+        Attached::to(pid).and_then(|attached| attached.ask_writer_of(&process.log(), &command));
     match asked {
         Ok(answer) => Response::text(format!("{answer}\n")),
         Err(why) => Response::error(409, &format!("process {pid}: {why}")),

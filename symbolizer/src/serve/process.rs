@@ -1,6 +1,6 @@
 //! Process: one followed log, with its names, its recent past and its state.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,9 @@ use sha2::{Digest, Sha256};
 
 use crate::export::samples::Before;
 use crate::model::metric::Numbers;
-use crate::model::profile::{CallStack, Place, Profile};
+use crate::model::profile::{CallStack, Profile};
 use crate::model::run::{Ending, Run};
+use crate::naming::growing::GrowingNames;
 use crate::naming::symbols::Symbols;
 use crate::presence;
 use crate::read::follow::{Follower, Options, Step};
@@ -110,11 +111,7 @@ impl Life {
 pub(super) struct State {
     follower: Follower,
     summary: Summary,
-    symbols: Symbols,
-    asked: HashSet<Place>,
-    /// Stacks whose places were asked for.
-    named_stacks: usize,
-    named_generation: u64,
+    names: GrowingNames,
     past: VecDeque<(Instant, u64)>,
     /// Whether its process was seen.
     is_known_here: bool,
@@ -151,10 +148,7 @@ impl Process {
             state: Mutex::new(State {
                 follower: Follower::of(path, may_be_link, options),
                 summary: Summary::default(),
-                symbols: Symbols::default(),
-                asked: HashSet::new(),
-                named_stacks: 0,
-                named_generation: 0,
+                names: GrowingNames::default(),
                 past: VecDeque::new(),
                 is_known_here: false,
                 asked_for: now.checked_sub(FORGOTTEN).unwrap_or(now),
@@ -323,9 +317,7 @@ impl State {
             .ok()
             .map(|meta| (meta.ino(), meta.len()));
         self.follower.forget();
-        self.symbols = Symbols::default();
-        self.asked = HashSet::new();
-        self.named_stacks = 0;
+        self.names = GrowingNames::default();
         self.answer = None;
     }
 
@@ -344,38 +336,9 @@ impl State {
         self.follower.profile().ok_or_else(none)
     }
 
-    /// The names of its places. Only places that were never asked for are looked up.
+    /// The names of its places.
     pub(super) fn symbols(&mut self, profile: &Profile, search: &SearchPath) -> &Symbols {
-        if self.named_generation != self.follower.generation() || self.named_stacks == 0 {
-            self.symbols = Symbols::none(profile);
-            self.asked = HashSet::new();
-            self.named_stacks = 0;
-            self.named_generation = self.follower.generation();
-        }
-        let mut news = Profile {
-            run: profile.run.clone(),
-            modules: profile.modules.clone(),
-            ..Profile::default()
-        };
-        for stack in profile.stacks.iter().skip(self.named_stacks) {
-            let calls = profile
-                .places(stack)
-                .filter(|place| self.asked.insert(*place));
-            let frames: Vec<u64> = calls.map(|place| place.avma).collect();
-            if !frames.is_empty() {
-                news.stacks.push(CallStack {
-                    interrupted: (0..frames.len() as u32).collect(),
-                    frames,
-                    time_ns: stack.time_ns,
-                    ..CallStack::default()
-                });
-            }
-        }
-        self.named_stacks = profile.stacks.len();
-        if !news.stacks.is_empty() {
-            self.symbols.absorb(Symbols::of(&news, search));
-        }
-        &self.symbols
+        self.names.of(profile, self.follower.generation(), search)
     }
 
     /// The numbers of each row, to compare later ones with.

@@ -22,7 +22,8 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
 use crate::cli::output::say;
-use crate::cli::output::table::{Align, Table, stdout_width};
+use crate::cli::output::table::{Align, Table};
+use crate::cli::output::width::stdout_width;
 
 /// Show what changed between two profiles, two moments of one log, or two windows of it
 ///

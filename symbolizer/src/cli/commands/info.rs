@@ -19,7 +19,8 @@ use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::{how_exact, write_totals_at};
 use crate::cli::output::processes;
-use crate::cli::output::table::{Align, Table, stdout_width};
+use crate::cli::output::table::{Align, Table};
+use crate::cli::output::width::stdout_width;
 
 /// Show what a file is, how it was recorded, and what is missing from it
 ///

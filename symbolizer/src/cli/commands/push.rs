@@ -5,15 +5,15 @@ mod signals;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::push::{
     Account, Cause, Delivery, Grown, Logs, Protocol, Receiver, Subject, message_of,
 };
 use heapprof_symbolizer::{InputError, Symbols, raise_limit_of_files};
 
+use crate::cli::inputs::process::log_of;
 use crate::cli::options::choice::choice;
 use crate::cli::options::quantity;
 use crate::cli::options::symbols::SymbolArgs;
@@ -183,25 +183,6 @@ fn sources(args: &Args) -> Result<Vec<PathBuf>, Failure> {
         }
     };
     args.sources.iter().map(of).collect()
-}
-
-/// The log of a running process, as this process reaches it.
-fn log_of(pid: u32) -> Result<PathBuf, String> {
-    let answer = Attached::to(pid)?.ask("status")?;
-    let line = answer.lines().find_map(|line| line.strip_prefix("log: "));
-    let log = line.ok_or("it has no log")?;
-    let log = log
-        .strip_suffix(" (incomplete: it could not be written)")
-        .unwrap_or(log);
-    let as_seen = PathBuf::from(log);
-    if as_seen.is_relative() {
-        return Ok(Path::new(&format!("/proc/{pid}/cwd")).join(as_seen));
-    }
-    // A container has files of its own.
-    match as_seen.exists() {
-        true => Ok(as_seen),
-        false => Ok(PathBuf::from(format!("/proc/{pid}/root{log}"))),
-    }
 }
 
 struct Push<'a> {

@@ -21,7 +21,7 @@ use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::shell_quote::quoted;
 use crate::cli::output::site_table::write_sites;
-use crate::cli::output::table::width_of;
+use crate::cli::output::width::width_of;
 use crate::cli::output::{heading, memory_bound, say};
 use program::Program;
 use records::Records;

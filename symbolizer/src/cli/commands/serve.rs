@@ -5,10 +5,10 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::serve::{Options, Server, Source};
 use heapprof_symbolizer::{Printable, raise_limit_of_files};
 
+use crate::cli::inputs::process::log_that_is_there;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::say;
@@ -114,24 +114,7 @@ fn source_of(named: &Path) -> Result<Source, Failure> {
         return Err(asked("there is no such folder, log or process".into()));
     };
     let refused = |why| Failure::Refused { pid, why };
-    let status = Attached::to(pid)
-        .and_then(|it| it.ask("status"))
-        .map_err(refused)?;
-    let log = status.lines().find_map(|line| line.strip_prefix("log: "));
-    let log = log
-        .and_then(|log| log.split(" (incomplete").next())
-        .unwrap_or_default();
-    // In a container, the path is one of its own files.
-    let within = PathBuf::from(format!("/proc/{pid}/root{log}"));
-    let found = [PathBuf::from(log), within]
-        .into_iter()
-        .find(|path| path.is_file());
-    match found {
-        Some(path) => Ok(Source::Log(path)),
-        None => Err(refused(format!(
-            "its log is not here: {log}; name the folder"
-        ))),
-    }
+    log_that_is_there(pid).map(Source::Log).map_err(refused)
 }
 
 /// The token that the user gave.

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
     By, Bytes, GroupMap, Groups, Printable, Profile, Rows, SiteKey, SiteMap, Symbols, Timeline,
-    ViewError, rows_at_peak, timeline_of_log,
+    ViewError, cut_middle, rows_at_peak, timeline_of_log,
 };
 
 use crate::cli::inputs::logs::Logs;
@@ -20,7 +20,7 @@ use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::progress::Progress;
 use crate::cli::output::say;
-use crate::cli::output::table::{cut_middle, stdout_width};
+use crate::cli::output::width::stdout_width;
 
 /// Show bytes in use and the rate of allocation over time
 ///

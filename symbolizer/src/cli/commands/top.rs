@@ -25,7 +25,7 @@ use crate::cli::output::heading::write_totals_at;
 use crate::cli::output::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output::notes::note_circumstances;
 use crate::cli::output::site_table::{Shown, SiteLine, lines_of_sites, write_lines};
-use crate::cli::output::table::stdout_width;
+use crate::cli::output::width::stdout_width;
 
 /// Show the allocation sites with the most memory
 ///

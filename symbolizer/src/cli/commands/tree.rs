@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::{
     By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Precision,
-    Printable, Reading, Tree, Verdict,
+    Printable, Reading, Tree, Verdict, cut,
 };
 
 use crate::cli::inputs::source::Source;
@@ -18,7 +18,7 @@ use crate::cli::output::colour::{self, Look};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals;
-use crate::cli::output::table::{cut, stdout_width};
+use crate::cli::output::width::stdout_width;
 
 /// Show the calls that lead to allocations, as a tree
 ///

@@ -1,8 +1,8 @@
 //! Measure options: which number of the heap a command shows, and what counts as temporary.
 
 use clap::builder::PossibleValue;
+use heapprof_symbolizer::Measure;
 use heapprof_symbolizer::Temporary;
-use heapprof_symbolizer::{Measure, Metric};
 
 use crate::cli::options::quantity::time;
 use crate::cli::output::failure::Failure;
@@ -62,43 +62,24 @@ pub(crate) struct MeasureArg(pub(crate) Measure);
 
 impl clap::ValueEnum for MeasureArg {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [MeasureArg; 14] = [
-            MeasureArg(Measure::Basic(Metric::InUseBytes)),
-            MeasureArg(Measure::Basic(Metric::InUseObjects)),
-            MeasureArg(Measure::Basic(Metric::AllocatedBytes)),
-            MeasureArg(Measure::Basic(Metric::AllocatedObjects)),
-            MeasureArg(Measure::PeakBytes),
-            MeasureArg(Measure::PeakObjects),
-            MeasureArg(Measure::TemporaryBytes),
-            MeasureArg(Measure::TemporaryObjects),
-            MeasureArg(Measure::HeaptimeBytes),
-            MeasureArg(Measure::HeaptimeObjects),
-            MeasureArg(Measure::Slack),
-            MeasureArg(Measure::GrowthBytes),
-            MeasureArg(Measure::GrowthObjects),
-            MeasureArg(Measure::Lifetime),
-        ];
+        const ALL: [MeasureArg; 14] = {
+            let mut all = [MeasureArg(Measure::Lifetime); 14];
+            let mut i = 0;
+            while i < all.len() {
+                all[i] = MeasureArg(Measure::ALL[i]);
+                i += 1;
+            }
+            all
+        };
         &ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         let help = match self.0 {
-            Measure::Basic(Metric::InUseBytes) => "bytes allocated and not freed",
-            Measure::Basic(Metric::InUseObjects) => "blocks allocated and not freed",
-            Measure::Basic(Metric::AllocatedBytes) => "bytes ever allocated",
-            Measure::Basic(Metric::AllocatedObjects) => "blocks ever allocated",
-            Measure::PeakBytes => "bytes in use when the whole program had the most",
-            Measure::PeakObjects => "blocks in use at that moment",
             Measure::TemporaryBytes => {
                 "bytes freed soon after they were allocated (--within, --within-allocations)"
             }
-            Measure::TemporaryObjects => "blocks freed soon after they were allocated",
-            Measure::HeaptimeBytes => "byte-seconds: bytes in use, integrated over time",
-            Measure::HeaptimeObjects => "object-seconds",
-            Measure::Slack => "usable bytes beyond those requested, of blocks in use",
-            Measure::GrowthBytes => "bytes a second: the slope of bytes in use over time",
-            Measure::GrowthObjects => "blocks a second",
-            Measure::Lifetime => "how long blocks live: median and mean, by site",
+            measure => measure.explain(),
         };
         Some(PossibleValue::new(self.0.name()).help(help))
     }

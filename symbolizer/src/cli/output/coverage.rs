@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use heapprof_symbolizer::{Bytes, Coverage, CoverageShare, Percent, Profile, Symbols};
 
 use crate::cli::output::say;
-use crate::cli::output::table::{Align, Table, stdout_width};
+use crate::cli::output::table::{Align, Table};
+use crate::cli::output::width::stdout_width;
 
 /// `symbolize` names so many modules; `info` all.
 const TOLD: usize = 4;

@@ -30,7 +30,7 @@ impl Label {
         match self {
             Label::Site(key) => vec![
                 (key.function.clone(), Look::Name),
-                (place(key), Look::Aside),
+                (key.place(), Look::Aside),
             ],
             Label::Group(name) => vec![(name.clone(), Look::Name)],
         }
@@ -52,15 +52,6 @@ impl Label {
             ),
             Label::Group(name) => cell(name),
         }
-    }
-}
-
-/// File and line, or else the module.
-fn place(key: &SiteKey) -> String {
-    match (&key.file, key.line) {
-        (Some(file), Some(line)) => format!("{file}:{line}"),
-        (Some(file), None) => file.to_string(),
-        _ => key.module.clone(),
     }
 }
 

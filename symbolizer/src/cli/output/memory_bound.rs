@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 use heapprof_symbolizer::Printable;
 use heapprof_symbolizer::memory::{self, Exceeded};
+use heapprof_symbolizer::watch::restore_terminal;
 
 /// The exit status.
 static STATUS: AtomicI32 = AtomicI32::new(1);
@@ -25,6 +26,7 @@ pub(crate) fn keep_status(status: u8) {
 
 /// Says why, and ends.
 fn end(exceeded: &Exceeded<'_>) -> ! {
+    restore_terminal();
     let mut line = Cursor::new([0; 2048]);
     // A line that is too long for the buffer is cut.
     let _ = write_line(exceeded, &mut line);

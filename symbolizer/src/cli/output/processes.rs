@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::{Bytes, Profile, Run, utc};
 
-use crate::cli::output::table::{Align, Table, stdout_width};
+use crate::cli::output::table::{Align, Table};
+use crate::cli::output::width::stdout_width;
 
 /// The section in place of the one on a single run.
 pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {

@@ -1,15 +1,13 @@
-//! Table: lines with aligned columns, on a terminal as wide as the terminal. On a pipe nothing is
-//! cut.
+//! Table: lines with aligned columns, no wider than is asked for (`width`).
 //!
 //! A table that is too wide gives up room in turns ([`TURNS`]). Paths lose their beginnings and
 //! names their ends, the more the narrower it must become. Numbers are never cut: if names cannot
 //! give more, the table is wider than the terminal.
 
-use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Write};
 
-use heapprof_symbolizer::Printable;
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use heapprof_symbolizer::{Printable, cut, cut_front, cut_middle};
+use unicode_width::UnicodeWidthStr;
 
 use crate::cli::output::colour::{self, Look};
 
@@ -134,60 +132,6 @@ impl Table {
         }
         widths
     }
-}
-
-/// The text, or its beginning and an ellipsis, at most so many columns of the terminal.
-pub(crate) fn cut(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut cut = taken(text.chars(), width.saturating_sub(1));
-    cut.push('…');
-    cut
-}
-
-/// The text, or an ellipsis and its end.
-fn cut_front(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let end = taken(text.chars().rev(), width.saturating_sub(1));
-    std::iter::once('…').chain(end.chars().rev()).collect()
-}
-
-/// The text, or its beginning, an ellipsis and its end.
-pub(crate) fn cut_middle(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let end = width.saturating_sub(1) / 2;
-    let begin = taken(text.chars(), width.saturating_sub(1 + end));
-    begin + &cut_front(text, end + 1)
-}
-
-fn taken(chars: impl Iterator<Item = char>, width: usize) -> String {
-    let mut room = width;
-    let fits = |c: &char| match room.checked_sub(c.width().unwrap_or(0)) {
-        Some(left) => {
-            room = left;
-            true
-        }
-        None => false,
-    };
-    chars.take_while(fits).collect()
-}
-
-/// The terminal's width, when standard output is one.
-pub(crate) fn stdout_width() -> Option<usize> {
-    width_of(&io::stdout())
-}
-
-/// The same of another stream.
-pub(crate) fn width_of(stream: &(impl IsTerminal + AsFd)) -> Option<usize> {
-    if !stream.is_terminal() {
-        return None;
-    }
-    terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0).max(40))
 }
 
 #[cfg(test)]

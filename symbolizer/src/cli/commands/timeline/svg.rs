@@ -2,10 +2,9 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Bytes, Printable, Profile, Timeline};
+use heapprof_symbolizer::{Bytes, Printable, Profile, Timeline, cut_middle};
 
 use super::{begins_at, rate};
-use crate::cli::output::table::cut_middle;
 
 /// Paul Tol's "bright" scheme, which colour-blind people can tell apart; the first is the whole's.
 const COLOURS: [&str; 7] = [

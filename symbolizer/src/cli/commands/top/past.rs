@@ -17,7 +17,8 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::{what_interval, write_totals_at};
 use crate::cli::output::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output::site_table::columns;
-use crate::cli::output::table::{Align, Table, stdout_width};
+use crate::cli::output::table::{Align, Table};
+use crate::cli::output::width::stdout_width;
 
 /// The choice of what is shown, and how.
 pub(crate) struct Shown {

@@ -1,0 +1,42 @@
+//! Process: the log of a running process, which the process is asked for.
+
+use std::path::{Path, PathBuf};
+
+use heapprof_symbolizer::control::Attached;
+
+/// The log of a process, as this process reaches it. It need not be there.
+///
+/// # Errors
+/// In words: the process does not run under heapprof, or may not be asked.
+pub(crate) fn log_of(pid: u32) -> Result<PathBuf, String> {
+    let answer = Attached::to(pid)?.ask("status")?;
+    let line = answer.lines().find_map(|line| line.strip_prefix("log: "));
+    let log = line.ok_or("it has no log")?;
+    let log = log
+        .strip_suffix(" (incomplete: it could not be written)")
+        .unwrap_or(log);
+    let as_seen = PathBuf::from(log);
+    if as_seen.is_relative() {
+        return Ok(Path::new(&format!("/proc/{pid}/cwd")).join(as_seen));
+    }
+    // A container has files of its own.
+    match as_seen.exists() {
+        true => Ok(as_seen),
+        false => Ok(PathBuf::from(format!("/proc/{pid}/root{log}"))),
+    }
+}
+
+/// The same, for a reader that needs the log now.
+///
+/// # Errors
+/// As [`log_of`], or the log is not there.
+pub(crate) fn log_that_is_there(pid: u32) -> Result<PathBuf, String> {
+    let log = log_of(pid)?;
+    match log.is_file() {
+        true => Ok(log),
+        false => Err(format!(
+            "its log is not here: {}; name the log or its folder",
+            log.display()
+        )),
+    }
+}

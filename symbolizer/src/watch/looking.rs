@@ -1,0 +1,241 @@
+//! Looking: a log that is followed, and the snapshots that are made of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::history::temporary::Temporary;
+use crate::naming::growing::GrowingNames;
+use crate::naming::site::GrowingPaths;
+use crate::read::follow::{Follower, Options, Step};
+use crate::read::life::{Life, resident};
+use crate::resolve::SearchPath;
+
+use super::comparison::Moment;
+use super::rates::RecentLooks;
+use super::snapshot::Snapshot;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct Looking {
+    follower: Follower,
+    names: GrowingNames,
+    paths: GrowingPaths,
+    looks: RecentLooks,
+    search: SearchPath,
+    generation: u64,
+    /// The heap that is compared with.
+    moment: Option<Moment>,
+    /// The state and the problem in the last snapshot.
+    said: Option<(Life, Option<String>)>,
+    /// True if the rates of the last snapshot were not all zero.
+    had_rates: bool,
+}
+
+/// The result of a look.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// Nothing has changed.
+    Same,
+    New(Box<Snapshot>),
+    /// There is nothing to show; in words why.
+    Nothing(String),
+}
+
+impl Looking {
+    /// Looks at a log that the user named.
+    pub(super) fn at(log: PathBuf, temporary: Temporary, search: SearchPath) -> Looking {
+        let options = Options {
+            past: Some(temporary),
+            ..Options::default()
+        };
+        Looking {
+            follower: Follower::of(&log, true, options),
+            names: GrowingNames::default(),
+            paths: GrowingPaths::default(),
+            looks: RecentLooks::default(),
+            search,
+            generation: 0,
+            moment: None,
+            said: None,
+            had_rates: false,
+        }
+    }
+
+    /// Compares with the heap as it is now, or no longer.
+    pub(super) fn compare(&mut self, with_now: bool) {
+        let profile = self.follower.profile().filter(|_| with_now);
+        self.moment = profile.as_ref().map(Moment::of);
+        // The next look makes a snapshot, whether or not the log grew.
+        self.said = None;
+    }
+
+    /// Looks once, at a time of a clock that goes on steadily.
+    pub(super) fn look(&mut self, now: Duration) -> Look {
+        let step = self.follower.catch_up();
+        let problem = step.as_ref().err().map(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                "the log is gone: numbers are those of its last record".into()
+            }
+            _ => format!("the log cannot be read on: {error}"),
+        });
+        let Some(run) = self.follower.run() else {
+            return Look::Nothing(problem.unwrap_or_else(|| "the log is empty so far".into()));
+        };
+        let life = Life::of(run, self.follower.silence());
+        let said = Some((life, problem.clone()));
+        let is_same = matches!(step, Ok(Step::Same) | Err(_)) && self.said == said;
+        if is_same && !(self.had_rates && life == Life::Running) {
+            return Look::Same;
+        }
+        self.said = said;
+        match self.snapshot(now, life, problem) {
+            Some(snapshot) => {
+                self.had_rates = !snapshot.rates.are_zero();
+                Look::New(Box::new(snapshot))
+            }
+            None => Look::Same,
+        }
+    }
+
+    fn snapshot(&mut self, now: Duration, life: Life, problem: Option<String>) -> Option<Snapshot> {
+        let generation = self.follower.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.looks.clear();
+            self.moment = None;
+        }
+        let profile = self.follower.profile()?;
+        let comparison = self.moment.as_ref().map(|moment| {
+            let came = self.follower.in_use_since(moment.time_ns());
+            moment.compared(&profile, &came)
+        });
+        let symbols = self.names.of(&profile, generation, &self.search);
+        let paths = self.paths.of(&profile, generation, symbols);
+        Some(Snapshot {
+            paths,
+            curve: self.follower.curve().cloned().unwrap_or_default(),
+            comparison,
+            rates: self.looks.rates(now, &profile, life),
+            life,
+            log_bytes: self.follower.length(),
+            resident: resident(&profile.run),
+            problem,
+            generation,
+            profile,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heapprof_format::{
+        Alloc, Encoder, EndReason, FILE_HEADER, Free, Record, Stack, Start, WalkEnd,
+    };
+
+    use super::*;
+    use crate::model::metric::Metric;
+
+    fn alloc(id: u64, size: u64, time_ns: u64) -> Record {
+        Record::Alloc(Alloc {
+            time_ns,
+            thread: 0,
+            id,
+            stack: 1,
+            size,
+            slack: 0,
+            interval: 1,
+        })
+    }
+
+    fn free(id: u64, time_ns: u64) -> Record {
+        Record::Free(Free {
+            time_ns,
+            thread: 0,
+            id,
+        })
+    }
+
+    #[track_caller]
+    fn new(look: Look) -> Box<Snapshot> {
+        match look {
+            Look::New(snapshot) => snapshot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A log is looked at while it grows: what is the same is told once, and the change since a
+    /// moment is that of the blocks that came and went.
+    #[test]
+    fn a_log_that_grows_is_followed_and_compared() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.heaplog");
+        let mut looking = Looking::at(
+            path.clone(),
+            Temporary {
+                within_ns: Some(10_000_000),
+                before_allocations: None,
+            },
+            SearchPath::default(),
+        );
+        let mut now = 0;
+        let mut look = |looking: &mut Looking| {
+            now += 1;
+            looking.look(Duration::from_secs(now))
+        };
+        assert!(matches!(look(&mut looking), Look::Nothing(_)));
+
+        let mut encoder = Encoder::new();
+        let mut bytes = FILE_HEADER.to_vec();
+        let mut append = |records: &[Record]| {
+            records.iter().for_each(|record| encoder.record(record));
+            bytes.extend_from_slice(encoder.finish());
+            std::fs::write(&path, &bytes).unwrap();
+        };
+        let start = Record::Start(Start {
+            pid: 7,
+            interval: 1,
+            ..Start::default()
+        });
+        let stack = Record::Stack(Stack {
+            number: 1,
+            frames: vec![0x1000, 0x2000],
+            interrupted: Vec::new(),
+            end: WalkEnd::Root,
+            labels: Vec::new(),
+        });
+        append(&[
+            start,
+            stack,
+            alloc(1, 100, 1_000_000),
+            alloc(2, 30, 2_000_000),
+        ]);
+        let first = new(look(&mut looking));
+        assert_eq!(first.profile.numbers().in_use_bytes, 130);
+        assert_eq!(first.comparison, None);
+        assert_eq!(first.paths.keys.len(), 2);
+        // Rates of a run that goes on are told until they are nothing.
+        look(&mut looking);
+
+        looking.compare(true);
+        append(&[free(2, 3_000_000), alloc(3, 5, 4_000_000)]);
+        let later = new(look(&mut looking));
+        let change = later.comparison.as_ref().unwrap().of_all();
+        assert_eq!((change.value, change.error()), (5.0 - 30.0, 0.0));
+        let numbers = later.profile.numbers();
+        assert_eq!(numbers.get(Metric::InUseBytes), 105);
+
+        looking.compare(false);
+        append(&[Record::End {
+            time_ns: 5_000_000,
+            reason: EndReason::Exit,
+        }]);
+        let ended = new(look(&mut looking));
+        assert_eq!((ended.life, &ended.comparison), (Life::Ended, &None));
+        assert!(matches!(look(&mut looking), Look::Same));
+        std::fs::remove_file(&path).unwrap();
+        let gone = new(look(&mut looking));
+        assert!(gone.problem.unwrap().contains("the log is gone"));
+        assert_eq!(gone.profile.numbers().in_use_bytes, 105);
+        assert!(matches!(look(&mut looking), Look::Same));
+    }
+}
