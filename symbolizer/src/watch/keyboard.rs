@@ -1,7 +1,7 @@
 //! Keyboard: the bytes that a terminal sends, as keys.
 //!
-//! A letter is its UTF-8. Other keys are control characters, or sequences that begin with an escape.
-//! An escape with nothing behind it is the key itself. Sequences of no use here are passed over.
+//! A letter is its UTF-8. Another key is a control character, or a sequence behind an escape. An
+//! escape alone is the key itself. Sequences of no use here are passed over.
 
 use super::state::Key;
 
