@@ -211,6 +211,7 @@ mod tests {
             frames: vec![u64::from(number); 40],
             interrupted: Vec::new(),
             end: WalkEnd::Root,
+            labels: Vec::new(),
         })
     }
 
