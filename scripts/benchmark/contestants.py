@@ -59,7 +59,7 @@ CONTESTANTS = [
     Contestant("tcmalloc", "tcmalloc", TC),
     Contestant("tcmalloc-512K", "tcmalloc", TC, ["TCMALLOC_SAMPLE_PARAMETER=524288"]),
     Contestant("ours-1", "je", OURS, ["HEAPPROF_SAMPLE_INTERVAL=1"], exact=True),
-    Contestant("heaptrack", "glibc", wrapper=[HEAPTRACK, "-o", "DIR/heaptrack"], needs=HEAPTRACK, exact=True, share=0.5),
+    Contestant("heaptrack", "glibc", wrapper=[HEAPTRACK, "-o", "DIR/heaptrack"], needs=HEAPTRACK, exact=True, share=2.0),
     Contestant("heaptrack-raw", "glibc", wrapper=[HEAPTRACK, "-r", "-o", "DIR/heaptrack"], needs=HEAPTRACK, exact=True, share=0.5),
     Contestant("jemalloc-1", "jemalloc", DEBIAN_JE, debian_je(0), exact=True, share=0.15),
     Contestant("tcmalloc-1", "tcmalloc", TC, ["HEAPPROFILE=DIR/hp"], exact=True, share=0.06),
