@@ -213,8 +213,9 @@ fn labels_stay_in_a_log_that_rotates() {
 fn a_rust_program_labels_a_scope() {
     const PROGRAM: &str = r#"
         mod heapprof;
+        #[unsafe(no_mangle)]
         #[inline(never)]
-        fn site_labelled(size: usize) {
+        extern "C" fn site_labelled(size: usize) {
             std::mem::forget(std::hint::black_box(Vec::<u8>::with_capacity(size)));
         }
         fn main() {
@@ -273,7 +274,7 @@ fn the_commands_group_and_filter_by_labels() {
         run.arg(ran.log_path()).run().well().stdout
     };
     let by_route = top(&["--by", "label:http_route", "--where", "tenant=acme"]);
-    assert!(by_route.contains("/basket,15000,"), "{by_route}");
+    assert!(by_route.contains("/basket,3,0,15000,"), "{by_route}");
     assert!(!by_route.contains("/index"), "{by_route}");
     let info = Run::heapprof()
         .arg("info")
