@@ -170,7 +170,9 @@ fn labels_survive_a_merge_a_join_and_pprof() {
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let joined = path("joined.heaplog");
     ok(&["join", "-o", &joined, &a, &b]);
-    assert_eq!(by_label(&["--by", "label:tenant", &joined]), sums);
+    // The blocks of the process that ends first end with it.
+    let last = by_label(&["--by", "label:tenant", &b]);
+    assert_eq!(by_label(&["--by", "label:tenant", &joined]), last);
     let pprof = path("a.pb.gz");
     ok(&["export", "-f", "pprof", "-o", &pprof, &a]);
     for key in ["tenant", "path", "span_id"] {
@@ -194,7 +196,7 @@ fn otlp_has_spans_as_links_and_other_labels_as_attributes() {
     let name = service.value.as_ref().unwrap().value.clone();
     assert_eq!(name, Some(Value::StringValue("shop".into())));
     let profile = &resource.scope_profiles[0].profiles;
-    let in_use = profile.last().unwrap();
+    let in_use = &profile[3]; // in Go's order
     let mut seen = BTreeMap::new();
     for sample in &in_use.samples {
         let mut labels: Vec<String> = Vec::new();
