@@ -1,4 +1,4 @@
-//! Labels of the program: groups, filters, and what exporters and readers make of them.
+//! Labels of the program: groups and filters, and labels in exported files.
 
 use std::collections::BTreeMap;
 
