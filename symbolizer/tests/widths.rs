@@ -43,7 +43,8 @@ fn a_pipe_has_the_width_that_the_user_or_the_environment_gives() {
         assert_eq!(with(&["--width", "0"], Some("80")), free, "{command}");
         assert!(with(&[], Some("80")) <= 80, "{command}");
         assert!(with(&["--width", "70"], Some("200")) <= 70, "{command}");
-        if command != "tree" {
+        // The others name the module without its folders.
+        if command == "top" {
             assert!(free > 80, "{command}: {free}");
         }
     }
