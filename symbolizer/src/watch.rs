@@ -5,7 +5,7 @@
 //!   main thread   terminal ─> keys ──> State ─┴─> draw ─> terminal
 //! ```
 //!
-//! [`state`], [`table`] and [`draw`] know neither terminal nor clock. The log is looked at once a
+//! `state`, `table` and `draw` know neither terminal nor clock. The log is looked at once a
 //! second at most, and less often if a look takes long. The screen is drawn when something has
 //! changed, and once a second while the process runs. The profiled program pays nothing.
 //!
