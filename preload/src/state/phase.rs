@@ -10,7 +10,7 @@
 //! the interval, which can stop the sampling for a time.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use crate::os::diagnostics;
 
@@ -64,11 +64,15 @@ pub(crate) fn end() {
     set(Phase::Off);
 }
 
-/// Gives up (Law 6): ends the recording while the program runs on, and notes the reason.
+/// Gives up (Law 6): ends the recording while the program runs on, and notes the reason. The first
+/// reason stands alone: others follow from it.
 #[cold]
 pub(crate) fn give_up(why: fmt::Arguments<'_>) {
+    static HAS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
     set(Phase::Off);
-    diagnostics::note(why);
+    if !HAS_GIVEN_UP.swap(true, Ordering::Relaxed) {
+        diagnostics::note(why);
+    }
 }
 
 /// Gives up after a panic in the component `part`.
