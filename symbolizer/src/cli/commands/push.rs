@@ -30,9 +30,10 @@ const LEAST_EVERY: u64 = 100_000_000;
 /// Send profiles to Pyroscope or to an OpenTelemetry collector every few seconds
 ///
 /// Follows the logs of running programs, also those that come and go in a folder. Each message has
-/// what a process allocated since its last message, and what it has in use now; all messages
-/// together have the totals of the log. A process whose log does not grow sends nothing. Functions
-/// have no names by default: a store finds these by build-id; with --symbolize they are sent.
+/// what a process allocated since its last message, and what it had in use on average; all messages
+/// together have the totals of the log. A process that runs is in each, whether it allocates or
+/// not. Functions have no names by default: a store finds these by build-id; with --symbolize they
+/// are sent.
 ///
 /// A message that does not arrive is sent again, after longer waits each time, or as the store
 /// wishes (Retry-After). A bounded queue holds the messages that wait. Losses are counted and told,
