@@ -4,7 +4,9 @@
 //!
 //! Not here: how a result is written (`export`, `report`) or shown (`cli`).
 
+pub(crate) mod completeness;
 pub(crate) mod diff;
+pub(crate) mod doubt;
 pub(crate) mod dump_triggers;
 pub(crate) mod health;
 pub(crate) mod limit;

@@ -29,7 +29,7 @@ use output::failure::Failure;
 use output::{colour, memory_bound, width};
 
 const EXIT_STATUS: &str = "Exit status: 0, done; 1, it could not be done, and standard error says why; 2, the command line makes no \
-     sense; 3, a limit that was given (--fail-above) is exceeded. `heapprof run` ends as its program does.";
+     sense; 3, a limit that was given (--fail-above) is exceeded; 4, it cannot be judged. `heapprof run` ends as its program does.";
 
 /// Heap profiles: record a program with `heapprof run`, then ask `top`, `info`, `export`.
 #[derive(Debug, Parser)]

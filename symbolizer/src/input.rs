@@ -24,6 +24,7 @@ use crate::model::detail::Detail;
 use crate::model::profile::Profile;
 use crate::read::dump::profile_of_dump;
 use crate::read::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
+use crate::read::life::note_life;
 use crate::read::parent_log;
 use crate::read::pprof::{PprofError, profile_of_pprof};
 use crate::read::segments;
@@ -389,8 +390,10 @@ impl Input {
         memory::reading(&self.path);
         let path = || self.path.clone();
         if self.is_log() || reading.view != View::Whole {
-            return profile_of_view(self.log()?, reading, progress)
-                .map_err(|error| self.view_error(error));
+            let profile = profile_of_view(self.log()?, reading, progress);
+            let mut profile = profile.map_err(|error| self.view_error(error))?;
+            note_life(&mut profile.run);
+            return Ok(profile);
         }
         if self.is_gzip() {
             return profile_of_pprof(self.bytes()).map_err(|source| InputError::Pprof {

@@ -54,6 +54,7 @@ mod regular_file;
 mod report;
 
 pub use access::Access;
+pub use analysis::completeness::Recorded;
 pub use analysis::diff::{Diff, DiffSite, Differences, Unlike};
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
 pub use analysis::health::Health;
@@ -103,6 +104,7 @@ pub use presence::raise_limit_of_files;
 pub use read::dump::profile_of_dump;
 pub use read::fold::{Fold, LARGEST_INTERVAL};
 pub use read::jemalloc::{JemallocError, profile_of_jemalloc};
+pub use read::life::note_life;
 pub use read::log::{detailed_profile_of_log, profile_of_log};
 pub use read::pprof::{PprofError, profile_of_pprof};
 pub use read::segments::newest_of;

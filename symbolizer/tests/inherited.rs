@@ -371,7 +371,7 @@ fn what_is_not_known_of_the_heap_at_the_fork_is_said_beside_the_numbers() {
         }
         for args in [&[child, child][..], &[child, "--at", "1s", "--at", "2s"]] {
             let document = json(&[&["diff", "--json"], args].concat());
-            let remarks = document["remarks"].to_string();
+            let remarks = document["caveats"].to_string();
             assert_eq!(remarks.contains(LACK), is, "{args:?}: {remarks}");
         }
         for format in ["gperftools", "folded", "callgrind", "jemalloc"] {

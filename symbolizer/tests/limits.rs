@@ -1,7 +1,9 @@
 //! `--fail-above`: for tests that watch over memory.
 
 use crate::common::history::{History, S, asked, folder};
-use crate::common::{heapprof, stderr, stdout, write};
+use crate::common::processes::begin;
+use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
+use heapprof_format::Start;
 
 /// The exit status, and what was said.
 fn status(args: &[&str]) -> (i32, String) {
@@ -34,9 +36,16 @@ fn an_exact_number_is_above_its_limit_or_not() {
             "{said}"
         );
     }
-    // The limit is about the blocks that a filter lets through.
+    // The limit is about the blocks that a filter lets through, and not about none at all.
     let top = ["top", &log, "--focus", "nothing", "--fail-above", "0"];
-    assert_eq!(status(&top).0, 0);
+    let (code, said) = status(&top);
+    assert_eq!(code, 4, "{said}");
+    assert!(
+        said.contains("the filter (focus nothing) leaves nothing"),
+        "{said}"
+    );
+    let allowed = [&top[..], &["--allow-inconclusive"]].concat();
+    assert_eq!(status(&allowed).0, 0);
     let old = ["top", &log, "--older-than", "5s", "--fail-above", "100499"];
     assert_eq!(status(&old).0, 3);
     let json = [&old[..], &["--json"]].concat();
@@ -115,23 +124,147 @@ fn of_sampled_numbers_only_what_noise_does_not_make_is_above() {
     );
     // 5000 samples stand for 31,640 KiB, and their standard error is 271 KiB.
     let top = |limit: &str| status(&["top", &b, "--fail-above", limit]);
-    assert_eq!(top("31700KiB"), (0, String::new()));
-    let (code, said) = top("31000KiB");
-    assert_eq!(code, 0);
-    assert!(
-        said.contains("noise may have made that") && said.contains("standard error"),
-        "{said}"
-    );
+    assert_eq!(top("32500KiB"), (0, String::new()));
+    for near in ["31000KiB", "32000KiB"] {
+        let (code, said) = top(near);
+        assert_eq!(code, 4, "{near}: {said}");
+        assert!(
+            said.contains("cannot judge the limit: in-use-bytes is 30.9 MiB"),
+            "{said}"
+        );
+        assert!(said.contains("nearer than 3 standard errors"), "{said}");
+        let allowed = ["top", &b, "--fail-above", near, "--allow-inconclusive"];
+        let (code, said) = status(&allowed);
+        assert_eq!(code, 0, "{near}: {said}");
+        assert!(said.contains("note: cannot judge: "), "{said}");
+    }
     assert_eq!(top("30000KiB").0, 3);
     // The difference of the two is 6328 KiB, with 364 KiB.
     let diff = |limit: &str| status(&["diff", &a, &b, "--fail-above", limit]);
-    assert_eq!(diff("6400KiB"), (0, String::new()));
+    assert_eq!(diff("7500KiB"), (0, String::new()));
     let (code, said) = diff("5600KiB");
-    assert_eq!(code, 0);
-    assert!(said.contains("noise may have made that"), "{said}");
+    assert_eq!(code, 4);
+    assert!(
+        said.contains("in-use-bytes grew by 6.2 MiB (standard error"),
+        "{said}"
+    );
     assert_eq!(diff("2000KiB").0, 3);
     assert_eq!(diff("10%").0, 3);
-    assert_eq!(diff("24%").0, 0);
+    assert_eq!(diff("32%").0, 0);
+}
+
+/// The limit is within what 3 intervals and more of unseen bytes make, or above.
+#[test]
+fn of_what_no_sample_was_seen_there_may_be_some() {
+    let folder = folder();
+    let mut history = History::new(4096);
+    for block in 0..1000_usize {
+        history.alloc(0, 4096, 0);
+        history.free(block);
+    }
+    let log = write(folder.path(), "freed.heaplog", &history.end().0);
+    let log = log.display().to_string();
+    let top = |limit: &str| status(&["top", &log, "--fail-above", limit]);
+    // -ln(1 - 0.9973) intervals of 4 KiB.
+    assert_eq!(top("24KiB").0, 0);
+    assert_eq!(top("23KiB").0, 4);
+}
+
+/// A gate does not pass on what is missing.
+#[test]
+fn a_log_that_is_cut_or_damaged_or_empty_cannot_be_judged() {
+    let (folder, log, _) = asked(1);
+    let bytes = std::fs::read(&log).unwrap();
+    let cut = write(folder.path(), "cut.heaplog", &bytes[..bytes.len() - 40]);
+    let mut damaged = bytes.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 0x55;
+    let damaged = write(folder.path(), "damaged.heaplog", &damaged);
+    let empty = write(folder.path(), "empty.heaplog", &History::new(1).end().0);
+    for (file, words) in [
+        (&cut, "cut off at offset"),
+        (&damaged, "damaged in"),
+        (&empty, "it has no allocation"),
+    ] {
+        let file = file.display().to_string();
+        for args in [
+            &["top", &file, "--fail-above", "1GiB"][..],
+            &["diff", &log, &file, "--fail-above", "1GiB"],
+            &[
+                "diff",
+                &file,
+                "--at",
+                "0s",
+                "--at",
+                "end",
+                "--fail-above",
+                "1GiB",
+            ],
+        ] {
+            let output = heapprof(args);
+            let said = stderr(&output);
+            assert_eq!(output.status.code(), Some(4), "{args:?}: {said}");
+            assert!(
+                said.contains("cannot judge the limit: "),
+                "{args:?}: {said}"
+            );
+            assert!(said.contains(words), "{args:?}: {said}");
+            let allowed = [args, &["--allow-inconclusive"]].concat();
+            assert_eq!(heapprof(&allowed).status.code(), Some(0), "{args:?}");
+        }
+    }
+}
+
+/// No form says "exact" of a log that lacks something, and each JSON document says that it does.
+#[test]
+fn nothing_is_exact_of_a_log_that_is_damaged() {
+    let (folder, log, _) = asked(1);
+    let mut bytes = std::fs::read(&log).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x55;
+    let file = write(folder.path(), "damaged.heaplog", &bytes);
+    let file = file.display().to_string();
+    for args in [
+        &["top", &file][..],
+        &["top", &file, "-m", "peak"],
+        &["tree", &file],
+        &["info", &file],
+        &["symbolize", &file],
+        &["export", "-f", "folded", &file],
+        &["export", "-f", "pprof", &file],
+        &["export", "-f", "callgrind", &file],
+        &["report", &file, "-o", "-"],
+        &["top", &file, "--json"],
+        &["top", &file, "--json", "-m", "peak"],
+        &["tree", &file, "--json"],
+        &["info", &file, "--json"],
+        &["timeline", &file, "--json"],
+        &["diff", &log, &file, "--json"],
+        &["diff", &file, "--at", "0s", "--at", "end", "--json"],
+        &["export", "-f", "json", &file],
+    ] {
+        let output = heapprof(args);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{args:?}: {}",
+            stderr(&output)
+        );
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+        for exact in ["numbers are exact", "exact, every", "nothing was lost"] {
+            assert!(!shown.contains(exact), "{args:?}: {exact}");
+        }
+        if args.contains(&"--json") || args.contains(&"json") {
+            let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(document["version"], 1, "{args:?}");
+            assert_eq!(document["complete"], false, "{args:?}");
+            let caveats = document["caveats"].to_string();
+            assert!(caveats.contains("damaged in"), "{args:?}: {caveats}");
+        }
+    }
+    let whole = heapprof(&["top", &log, "--json"]);
+    let whole: serde_json::Value = serde_json::from_slice(&whole.stdout).unwrap();
+    assert_eq!(whole["complete"], true);
 }
 
 #[test]
@@ -167,4 +300,26 @@ fn a_pipe_that_is_closed_hides_nothing() {
         .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+/// A log without an end is a doubt only if its process is not seen to run.
+#[test]
+fn a_process_that_runs_is_said_to_run_and_can_be_judged() {
+    let exe = std::fs::read_link("/proc/self/exe").unwrap();
+    let mut log = LogBuilder::new(1);
+    log.begins(Start {
+        program: exe.display().to_string(),
+        pid: std::process::id(),
+        ..begin(1, 1)
+    });
+    let stack = log.stack(&[0x1101]);
+    log.alloc(stack, 1000);
+    let folder = folder();
+    let file = write(folder.path(), "live.heaplog", &log.cut());
+    let file = file.display().to_string();
+    let (code, said) = status(&["top", &file, "--fail-above", "1000"]);
+    assert_eq!(code, 0, "{said}");
+    let info = stdout(&heapprof(&["info", &file]));
+    assert!(info.contains("still runs"), "{info}");
+    assert!(!info.contains("killed"), "{info}");
 }

@@ -385,7 +385,10 @@ fn a_page_of_several_processes_is_of_all_of_them() {
     assert_eq!(data["peak"]["bytes"], 81_000.0);
     assert_eq!(data["processes"][1]["pid"], 41);
     let notes = data["notes"].to_string();
-    assert!(notes.contains("logs without an end: 1;"), "{notes}");
+    assert!(
+        notes.contains("logs without an end: 1, and its process is not seen"),
+        "{notes}"
+    );
     assert!(notes.contains("joined, as if they were one: 2"), "{notes}");
 }
 

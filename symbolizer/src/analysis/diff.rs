@@ -294,6 +294,10 @@ pub struct Unlike {
     pub programs: Option<String>,
     /// Other things that a reader must know.
     pub remarks: Vec<String>,
+    /// Caveats of the two: what their numbers lack, and what a metric does not mean.
+    pub caveats: Vec<String>,
+    /// True if something is missing from the record of one of the runs.
+    pub is_incomplete: bool,
 }
 
 impl Unlike {
@@ -360,9 +364,10 @@ impl Unlike {
         }
         unlike.stopped([a.stopped_ns(), b.stopped_ns()]);
         for (profile, which) in [(a, "first"), (b, "second")] {
+            unlike.is_incomplete |= !profile.is_complete();
             let caveats = profile.caveats().into_iter();
             unlike
-                .remarks
+                .caveats
                 .extend(caveats.map(|caveat| format!("of the {which}: {caveat}")));
         }
         for (profile, which) in [(a, "first"), (b, "second")] {

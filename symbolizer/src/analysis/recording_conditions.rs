@@ -5,9 +5,9 @@
 //!
 //! No line ends in a number: readers of folded stacks would take it for the number of a stack.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use heapprof_format::{Counter, EndReason};
+use heapprof_format::Counter;
 use serde::Serialize;
 
 use crate::model::fork_remark::{missing_from, remark_on};
@@ -15,14 +15,13 @@ use crate::model::precision::Precision;
 use crate::model::printable::Printable;
 use crate::model::profile::Profile;
 use crate::model::quantity::Bytes;
-use crate::model::run::{Ending, Run};
-use crate::model::span::Cut;
-use crate::model::span::{Outside, Span};
+use crate::model::run::Run;
+use crate::model::span::Outside;
 
 /// Most processes that are named one by one in a line.
-const NAMED: usize = 8;
+pub(super) const NAMED: usize = 8;
 
-fn seconds(ns: u64) -> f64 {
+pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
@@ -65,6 +64,7 @@ impl Profile {
     /// The circumstances in words, a line each; none when there is nothing to say.
     pub fn circumstances(&self) -> Vec<String> {
         let mut lines = self.selection();
+        lines.extend(self.still_runs());
         lines.extend(self.conditions());
         lines
     }
@@ -113,7 +113,6 @@ impl Profile {
             ));
         }
         lines.extend(self.counted_in_each());
-        lines.extend(self.damaged());
         lines.extend(self.caveats());
         lines.extend(self.stopped());
         lines
@@ -128,100 +127,6 @@ impl Profile {
         let number = orphans.count();
         (number > 0).then(|| {
             format!("what {number} of them had from before their fork is counted in each: the parent's log is not among these")
-        })
-    }
-
-    /// For joined logs: says whether all could be read. For other inputs the account says it.
-    fn damaged(&self) -> Option<String> {
-        let damaged = self.parts.iter().filter(|part| !part.is_whole).count();
-        (self.run.is_joined && damaged > 0).then(|| {
-            format!("the logs of {damaged} of the processes were damaged or cut off when they were joined: what was in those parts is missing")
-        })
-    }
-
-    /// Says which part of the heap at a fork the numbers lack, because the parent's log is missing
-    /// or incomplete. It concerns each process whose parent is not among the added processes.
-    pub fn lacks_from_forks(&self) -> Vec<String> {
-        if self.parts.is_empty() {
-            return missing_from(&self.run).into_iter().collect();
-        }
-        let runs = || self.parts.iter().map(|part| &part.run);
-        let mut first_of: HashMap<u32, u64> = HashMap::new();
-        for run in runs() {
-            let first = first_of.entry(run.pid).or_insert(run.start_wall_ns);
-            *first = run.start_wall_ns.min(*first);
-        }
-        let is_orphan = |run: &&Run| {
-            let parent = first_of.get(&run.forked_from);
-            parent.is_none_or(|began| *began > run.start_wall_ns)
-        };
-        let lacks = runs().filter(is_orphan).filter_map(|run| {
-            let lack = missing_from(run)?;
-            Some(format!("pid {}, {lack}", run.pid))
-        });
-        let mut lacks: Vec<String> = lacks.collect();
-        let more = lacks.len().saturating_sub(NAMED);
-        lacks.truncate(NAMED);
-        if more > 0 {
-            lacks.push(format!("and so is it of {more} more of the processes"));
-        }
-        lacks
-    }
-
-    /// From when on there is detail, where something is shown that needs it and is not limited to a
-    /// time that has it.
-    fn begins_late(&self) -> Option<String> {
-        const WHAT: &str = "peak, temporary, lifetimes, heaptime and growth are of the time since";
-        if self.pasts.is_empty() && self.detail.events.is_none() {
-            return None;
-        }
-        let late = |run: &Run| {
-            let is_whole = run.span.is_none_or(|span| span.from == Cut::Nothing);
-            run.checkpoint.filter(|_| is_whole)
-        };
-        if self.parts.is_empty() || self.run.is_joined {
-            let begins = seconds(late(&self.run)?.time_ns);
-            return Some(format!(
-                "the log rotated, detail begins at {begins:.3} s: {WHAT}"
-            ));
-        }
-        let of_parts = self.parts.iter().filter_map(|part| late(&part.run));
-        let number = of_parts.count();
-        (number > 0).then(|| {
-            format!("the logs of {number} of the processes rotated: of these, {WHAT} their detail begins")
-        })
-    }
-
-    /// Where recording ended before the process did, or the log before it was complete, in what is
-    /// shown.
-    fn ends_early(&self) -> Option<String> {
-        let why = |run: &Run| {
-            let is_to_the_end = |span: Span| span.to.time_ns() >= run.duration_ns;
-            match run.ending {
-                Ending::Said(
-                    reason @ (EndReason::GaveUp | EndReason::LogFailed | EndReason::Cut),
-                ) => Some(reason),
-                _ => None,
-            }
-            .filter(|_| run.span.is_none_or(is_to_the_end))
-        };
-        if self.parts.is_empty() {
-            let ended_s = seconds(self.run.duration_ns);
-            if self.run.ending == Ending::Said(EndReason::Cut) && self.lacks_an_end() {
-                return Some(format!(
-                    "the process ended at {ended_s:.3} s, before its log was complete: the last records are missing, \
-                     and blocks that were freed in them seem to be in use"
-                ));
-            }
-            let why = why(&self.run)?.describe();
-            return Some(format!(
-                "recording ended at {ended_s:.3} s, before the process did ({why}): what came after is missing"
-            ));
-        }
-        let early = self.parts.iter().filter(|part| why(&part.run).is_some());
-        let number = early.count();
-        (number > 0).then(|| {
-            format!("recording of {number} of the processes ended before they did (`heapprof info` says why): what came after is missing")
         })
     }
 
@@ -271,9 +176,7 @@ impl Profile {
 
     /// Says what the numbers lack, and what a metric does not mean although one might think so.
     pub fn caveats(&self) -> Vec<String> {
-        let mut caveats = self.lacks_from_forks();
-        caveats.extend(self.ends_early());
-        caveats.extend(self.begins_late());
+        let mut caveats = self.lacks();
         caveats.extend(self.noted());
         if self.pasts.is_empty() {
             return caveats;
@@ -361,7 +264,7 @@ impl Profile {
         .collect()
     }
 
-    fn stopped(&self) -> Option<String> {
+    pub(super) fn stopped(&self) -> Option<String> {
         let stopped_s = seconds(self.stopped_ns());
         let were = self.parts.iter();
         let were = were.filter(|p| p.run.stopped_in_view_ns() > 0).count();
@@ -396,8 +299,8 @@ pub struct RecordingConditions<'a> {
     /// The processes, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     processes: Vec<Process<'a>>,
-    /// Meanings that a metric does not have although one might think so, in words.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Caveats in words: what the numbers lack, and meanings that a metric does not have although
+    /// one might think so.
     caveats: Vec<String>,
     /// Samples from before forks that the parent's log has.
     #[serde(skip_serializing_if = "is_none")]

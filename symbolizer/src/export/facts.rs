@@ -2,6 +2,7 @@
 //!
 //! The reader of dumps (`crate::read::dump`) recognises the first keys.
 
+use crate::analysis::completeness::Recorded;
 use crate::export::Options;
 use crate::model::confidence::Confidence;
 use crate::model::measure::Measure;
@@ -85,15 +86,6 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
             "left out: {without_room} records, because the log needs more memory than it may take (--max-memory)"
         ));
     }
-    if let Some((offset, _)) = profile.account.torn {
-        lines.push(format!("cut off: the log ends at offset {offset}"));
-    }
-    let damaged = profile.account.damage.len();
-    if damaged > 0 {
-        lines.push(format!(
-            "damaged: {damaged} places of the log were passed over"
-        ));
-    }
     lines
 }
 
@@ -156,13 +148,16 @@ pub(super) fn has_no_samples(profile: &Profile, measure: Measure) -> bool {
 /// How the numbers came about, in one line.
 pub(super) fn estimator(profile: &Profile) -> &'static str {
     match profile.precision() {
-        Precision::Exact if !profile.lacks_from_forks().is_empty() => {
-            "exact for what was allocated since the fork, all of which was recorded"
-        }
-        Precision::Exact if profile.lacks_an_end() => {
-            "exact up to the last record of the log, which has no end"
-        }
-        Precision::Exact => "exact, every allocation was recorded",
+        Precision::Exact => match profile.recorded() {
+            Recorded::All => "exact, every allocation was recorded",
+            Recorded::SinceFork => {
+                "exact for what was allocated since the fork, all of which was recorded"
+            }
+            Recorded::UpToTheLast => "exact up to the last record of the log, which has no end",
+            Recorded::InParts => {
+                "every allocation was recorded, but parts of the record are missing"
+            }
+        },
         Precision::Sampled => "unsampled already, each sample weighs 1/(1-exp(-size/interval))",
         Precision::Stated => "as stated by the dump this was made from",
     }

@@ -478,6 +478,6 @@ impl<'a, W: Write> Writing<'a, W> {
 fn reason(part: &Part) -> Option<EndReason> {
     match part.run.ending {
         Ending::Said(reason) => Some(reason),
-        Ending::CutOff | Ending::Snapshot => None,
+        Ending::CutOff | Ending::Running | Ending::Snapshot => None,
     }
 }

@@ -74,7 +74,7 @@ impl Part {
             duration_ns: self.run.duration_ns,
             end: match self.run.ending {
                 Ending::Said(reason) => Some(reason),
-                Ending::CutOff | Ending::Snapshot => None,
+                Ending::CutOff | Ending::Running | Ending::Snapshot => None,
             },
             is_whole: self.is_whole,
             intervals: self.run.intervals_seen.unwrap_or_default(),

@@ -236,9 +236,11 @@ impl Run {
 pub enum Ending {
     /// The log says so.
     Said(EndReason),
-    /// The log has no end: the process was killed, or still runs.
+    /// The log has no end: the process was killed, or runs where it is not seen.
     #[default]
     CutOff,
+    /// The log has no end yet: the process is seen to run.
+    Running,
     /// A dump, taken while the process ran or at its end.
     Snapshot,
 }
@@ -247,7 +249,10 @@ impl Ending {
     /// Returns true if the log's last records may be missing: the process went on after them, or
     /// ended without them.
     pub fn is_cut(self) -> bool {
-        matches!(self, Ending::CutOff | Ending::Said(EndReason::Cut))
+        matches!(
+            self,
+            Ending::CutOff | Ending::Running | Ending::Said(EndReason::Cut)
+        )
     }
 
     /// In words.
@@ -255,8 +260,10 @@ impl Ending {
         match self {
             Ending::Said(reason) => reason.describe(),
             Ending::CutOff => {
-                "cut off: the process was killed, ended or became another program past libc (as in Go), or still runs"
+                "cut off: the process is not seen here: it was killed, ended or became another program past libc (as in Go), \
+                 or runs on another machine or in another container"
             }
+            Ending::Running => "still runs",
             Ending::Snapshot => "a dump: the heap at one moment",
         }
     }

@@ -42,6 +42,13 @@ impl Life {
     }
 }
 
+/// Notes that the process of a log without an end is seen to run.
+pub fn note_life(run: &mut Run) {
+    if run.ending == Ending::CutOff && Life::of(run, None) == Life::Running {
+        run.ending = Ending::Running;
+    }
+}
+
 /// Resident bytes of a process that runs here.
 pub(crate) fn resident(run: &Run) -> Option<u64> {
     presence::is_there(run.pid, &run.program).filter(|is_there| *is_there)?;

@@ -14,7 +14,6 @@ use crate::model::precision::Precision;
 use crate::model::printable::Printable;
 use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Count;
-use crate::model::run::Ending;
 use crate::naming::site::SiteMap;
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
@@ -255,17 +254,6 @@ fn series(report: &Report<'_>, group: usize, is_exact: bool) -> Vec<Vec<Number>>
 fn notes(profile: &Profile) -> Vec<String> {
     let mut lines = profile.circumstances();
     lines.extend(profile.resident());
-    let are_cut = profile.parts.iter();
-    let are_cut = are_cut.filter(|part| part.run.ending == Ending::CutOff);
-    match (profile.run.ending, are_cut.count()) {
-        (Ending::CutOff, 0) => {
-            lines.push("the log has no end: the process was killed, or still ran".into());
-        }
-        (Ending::CutOff, n) => lines.push(format!(
-            "logs without an end: {n}; these processes were killed, or still ran, and keep what they had"
-        )),
-        _ => {}
-    }
     if let Some(checkpoint) = &profile.run.checkpoint {
         lines.push(format!(
             "the log rotated: the past is known from {:.3} s on",

@@ -333,7 +333,11 @@ impl State {
                 why.unwrap_or("it is empty so far")
             )
         };
-        self.follower.profile().ok_or_else(none)
+        let mut profile = self.follower.profile().ok_or_else(none)?;
+        if self.summary.life == Life::Running {
+            profile.run.ending = Ending::Running;
+        }
+        Ok(profile)
     }
 
     /// The names of its places.

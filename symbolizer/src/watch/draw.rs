@@ -386,7 +386,8 @@ mod tests {
         let mut state = state(snapshot);
         let lines = drawn(&mut state, 80, 24);
         assert_eq!(lines[3], "the log is gone");
-        assert_eq!(lines[4], "losses were counted: see `heapprof info`");
+        let damage = "the log is damaged in 2 places: what was there is missing";
+        assert_eq!(lines[4], damage);
         assert_eq!(lines[5], "… and 1 more: `heapprof info a.heaplog`");
     }
 

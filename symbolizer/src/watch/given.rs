@@ -100,7 +100,7 @@ impl Given {
         run.program = "/bin/server".into();
         run.pid = 77;
         run.duration_ns = 100_000_000_000;
-        run.ending = Ending::CutOff;
+        run.ending = Ending::Running;
         let keys = SITES
             .iter()
             .zip(10..)

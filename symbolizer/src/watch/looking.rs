@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::history::temporary::Temporary;
+use crate::model::run::Ending;
 use crate::naming::growing::GrowingNames;
 use crate::naming::site::GrowingPaths;
 use crate::read::follow::{Follower, Options, Step};
@@ -104,7 +105,10 @@ impl Looking {
             self.looks.clear();
             self.moment = None;
         }
-        let profile = self.follower.profile()?;
+        let mut profile = self.follower.profile()?;
+        if life == Life::Running {
+            profile.run.ending = Ending::Running;
+        }
         let comparison = self.moment.as_ref().map(|moment| {
             let came = self.follower.in_use_since(moment.time_ns());
             moment.compared(&profile, &came)

@@ -66,25 +66,9 @@ impl Snapshot {
 
     /// The doubts that a reader of the numbers should have, most important first.
     pub(super) fn caveats(&self) -> Vec<String> {
-        let account = &self.profile.account;
-        let mut caveats: Vec<String> = Vec::new();
-        caveats.extend(self.problem.clone());
-        if self.life == Life::Gone {
-            let words = "the log has no end, and the process is not there: numbers are those of the last record";
-            caveats.push(words.into());
-        }
+        let mut caveats: Vec<String> = self.problem.iter().cloned().collect();
         if self.is_stopped() && self.life == Life::Running {
             caveats.push("recording is stopped: `heapprof ctl PID start` starts it".into());
-        }
-        let lost: u64 = account.losses().map(|(_, n)| n).sum();
-        if lost > 0 {
-            caveats.push("losses were counted: see `heapprof info`".into());
-        }
-        let damaged = account.damage.len() as u64 + account.missing_frames;
-        if damaged > 0 {
-            caveats.push(format!(
-                "the log is damaged at {damaged} places: what was there is missing"
-            ));
         }
         caveats.extend(self.profile.conditions());
         caveats

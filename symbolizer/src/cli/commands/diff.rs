@@ -6,18 +6,20 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
     By, Change, Count, Cut, Diff, DiffGraph, DiffSite, Differences, Input, InputError, Json, Limit,
-    Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, paired_difference_of_log,
+    Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, note_life,
+    paired_difference_of_log,
 };
 use serde::Serialize;
 
 use crate::cli::inputs::one::read;
 use crate::cli::options::age::Age;
 use crate::cli::options::filter::LabelArgs;
-use crate::cli::options::limit;
+use crate::cli::options::limit::{self, Gate};
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, standard_errors};
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::destination::Destination;
+use crate::cli::output::document::VERSION;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
@@ -85,9 +87,14 @@ pub(crate) struct Args {
     min_significance: f64,
 
     /// Exit with status 3 if the total grew by more than this, and by more than noise (3 standard
-    /// errors): 10MiB, 5000, 5%
+    /// errors): 10MiB, 5000, 5%; with 4 if it cannot be judged
     #[arg(long, value_name = "AMOUNT", value_parser = limit::growth, allow_hyphen_values = true)]
     fail_above: Option<Limit>,
+
+    /// Exit with status 0 if the limit cannot be judged: the log is damaged or cut, has no samples,
+    /// or noise is too large; without this, with status 4
+    #[arg(long, requires = "fail_above")]
+    allow_inconclusive: bool,
 
     /// Compare the values of a label of the program instead of sites: label:tenant
     #[arg(long, value_name = "label:KEY", value_parser = by_label, conflicts_with_all = ["flamegraph", "folded"])]
@@ -193,7 +200,15 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     }
     args.labels.apply(&mut differences);
     let shown = show(args, &heading, &unlike, &differences);
-    limit::after(shown, || check(args, &differences))
+    limit::after(shown, || {
+        let doubts = [(&a, "first"), (&b, "second")].into_iter();
+        let doubts = doubts.flat_map(|(profile, which)| {
+            let doubts = profile.doubts().into_iter();
+            doubts.map(move |doubt| format!("of the {which}: {doubt}"))
+        });
+        let unseen = limit::unseen(&a).max(limit::unseen(&b));
+        check(args, &differences, &doubts.collect::<Vec<_>>(), unseen)
+    })
 }
 
 fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
@@ -214,7 +229,8 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
         |offset| progress.at(offset),
     );
     progress.finish();
-    let (profile, spans) = read.map_err(|error| input.view_error(error))?;
+    let (mut profile, spans) = read.map_err(|error| input.view_error(error))?;
+    note_life(&mut profile.run);
     note_what_is_wrong(&args.before, &profile.account);
     note_what_is_kept(&args.before, &profile);
     let symbols = args.places.symbols(&args.before, &profile)?;
@@ -228,21 +244,39 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
             "the windows last {a:.3} s and {b:.3} s: what was allocated differs for that alone"
         ));
     }
-    unlike.remarks.extend(profile.caveats());
+    unlike.caveats = profile.caveats();
+    unlike.is_incomplete = !profile.is_complete();
     let run = &profile.run;
     unlike.stopped(spans.map(|span| run.stopped_ns(span.from.time_ns(), span.to.time_ns())));
     warn(&unlike, args.force)?;
     let mut differences = Differences::of_views(&profile, &symbols);
     args.labels.apply(&mut differences);
     let shown = show(args, &heading, &unlike, &differences);
-    limit::after(shown, || check(args, &differences))
+    limit::after(shown, || {
+        check(
+            args,
+            &differences,
+            &profile.doubts(),
+            limit::unseen(&profile),
+        )
+    })
 }
 
-fn check(args: &Args, differences: &Differences<'_>) -> Result<(), Failure> {
-    match args.fail_above {
-        Some(limit) => limit::check_growth(limit, args.metric.0, &differences.total()),
-        None => Ok(()),
-    }
+/// Checks the limit, if there is one.
+fn check(
+    args: &Args,
+    differences: &Differences<'_>,
+    doubts: &[String],
+    unseen: f64,
+) -> Result<(), Failure> {
+    let Some(limit) = args.fail_above else {
+        return Ok(());
+    };
+    let gate = Gate {
+        limit,
+        allows_inconclusive: args.allow_inconclusive,
+    };
+    gate.check_growth(doubts, args.metric.0, &differences.total(), unseen)
 }
 
 /// A view in a heading.
@@ -319,7 +353,7 @@ fn warn(unlike: &Unlike, force: bool) -> Result<(), Failure> {
         }
         say::note(&format_args!("note: different programs: {programs}"));
     }
-    for remark in &unlike.remarks {
+    for remark in unlike.remarks.iter().chain(&unlike.caveats) {
         say::note(&format_args!("note: {remark}"));
     }
     Ok(())
@@ -390,10 +424,15 @@ fn write_table(
 
 #[derive(Serialize)]
 struct Document<'a> {
+    version: u32,
+    /// False if something is missing from the record of one of the runs.
+    complete: bool,
     metric: &'a str,
     unit: &'a str,
     /// Other differences that a reader of the numbers must know.
     remarks: Vec<&'a String>,
+    /// Caveats: what the numbers lack, and what a metric does not mean.
+    caveats: &'a [String],
     total: Numbers<'a>,
     sites: Vec<Site<'a>>,
 }
@@ -442,9 +481,12 @@ fn write_json(
         numbers: Numbers::of(change),
     });
     let document = Document {
+        version: VERSION,
+        complete: !unlike.is_incomplete,
         metric: metric.name(),
         unit: metric.unit(),
         remarks: unlike.programs.iter().chain(&unlike.remarks).collect(),
+        caveats: &unlike.caveats,
         total: Numbers::of(&diff.total),
         sites: sites.collect(),
     };

@@ -15,7 +15,7 @@ use crate::cli::inputs::source::Source;
 use crate::cli::options::choice;
 use crate::cli::options::confidence;
 use crate::cli::options::filter::FilterArgs;
-use crate::cli::options::limit;
+use crate::cli::options::limit::{self, Gate};
 use crate::cli::options::measure::{MeasureArg, TemporaryArgs};
 use crate::cli::options::quantity::count;
 use crate::cli::output::destination::Destination;
@@ -64,9 +64,15 @@ pub(crate) struct Args {
     cum: bool,
 
     /// Exit with status 3 if the total of the metric, of what the filters let through, is more than
-    /// this, and by more than noise (3 standard errors): 200MiB, 5000
+    /// this, and by more than noise (3 standard errors): 200MiB, 5000; with 4 if it cannot be
+    /// judged
     #[arg(long, value_name = "AMOUNT", value_parser = limit::amount, allow_hyphen_values = true)]
     fail_above: Option<Limit>,
+
+    /// Exit with status 0 if the limit cannot be judged: the log is damaged or cut, has no samples,
+    /// or noise is too large; without this, with status 4
+    #[arg(long, requires = "fail_above")]
+    allow_inconclusive: bool,
 
     /// JSON, with all four metrics of each line and exact numbers
     #[arg(long)]
@@ -104,7 +110,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let shown = show(args, &profile, &symbols);
     limit::after(shown, || match args.fail_above {
-        Some(limit) => limit::check(limit, measure, &measure.total(&profile)),
+        Some(limit) => {
+            let gate = Gate {
+                limit,
+                allows_inconclusive: args.allow_inconclusive,
+            };
+            gate.check(&profile, measure)
+        }
         None => Ok(()),
     })
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use heapprof_symbolizer::{
-    Detail, Input, Profile, Reading, View, ViewError, detailed_profile_of_log,
+    Detail, Input, Profile, Reading, View, ViewError, detailed_profile_of_log, note_life,
 };
 
 use crate::cli::output::failure::Failure;
@@ -40,7 +40,8 @@ pub(crate) fn whole_log(file: &Path, input: &Input, detail: Detail) -> Result<Pr
     let progress = Progress::bytes("reading", input.len());
     let profile = detailed_profile_of_log(log, detail, |offset| progress.at(offset));
     progress.finish();
-    let profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    let mut profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    note_life(&mut profile.run);
     note_what_is_kept(file, &profile);
     note_what_is_wrong(file, &profile.account);
     Ok(profile)

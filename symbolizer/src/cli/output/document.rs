@@ -8,17 +8,25 @@ use crate::cli::output::heading::how_exact;
 /// Flattened into each document: of which run it speaks, and how exact its numbers are.
 #[derive(Serialize)]
 pub(crate) struct Head<'a> {
+    version: u32,
     program: &'a str,
     pid: u32,
     pub(crate) estimator: String,
+    /// False if something is missing from the record of the run: `caveats` says what.
+    complete: bool,
 }
+
+/// The version of the JSON documents: another number if the meaning of a key changes.
+pub(crate) const VERSION: u32 = 1;
 
 impl<'a> Head<'a> {
     pub(crate) fn of(profile: &'a Profile) -> Self {
         Head {
+            version: VERSION,
             program: &profile.run.program,
             pid: profile.run.pid,
             estimator: how_exact(profile),
+            complete: profile.is_complete(),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use heapprof_symbolizer::InputError;
+use heapprof_symbolizer::{InputError, Printable};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -63,6 +63,11 @@ pub(crate) enum Failure {
     Senseless(String),
     #[error("{0}")]
     Exceeded(String),
+    #[error(
+        "cannot judge the limit: {}; --allow-inconclusive lets that pass",
+        Printable(.0)
+    )]
+    Inconclusive(String),
     #[error("cannot start {}", program.display())]
     Start { program: PathBuf, source: io::Error },
 }
@@ -73,6 +78,7 @@ impl Failure {
         match self {
             Failure::Senseless(_) => ExitCode::from(2),
             Failure::Exceeded(_) => ExitCode::from(3),
+            Failure::Inconclusive(_) => ExitCode::from(4),
             _ => ExitCode::FAILURE,
         }
     }

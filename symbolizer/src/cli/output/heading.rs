@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Count, Ending, Metric, Part, Precision, Printable, Profile,
+    Bytes, Confidence, Count, Metric, Precision, Printable, Profile, Recorded,
 };
 
 /// The heading: what ran, the four totals with their errors, and the same as plain numbers.
@@ -93,26 +93,8 @@ pub(crate) fn write_totals_at(
     if let Some(line) = profile.resident() {
         writeln!(out, "{line}")?;
     }
-    if profile.run.ending == Ending::CutOff && profile.parts.is_empty() {
-        writeln!(
-            out,
-            "the log has no end (the process was killed, ended past libc as in Go, or still runs): numbers are those of its last record"
-        )?;
-    }
-    let is_cut = |part: &&Part| part.run.ending == Ending::CutOff;
-    let cut = profile.parts.iter().filter(is_cut).count();
-    if cut > 0 {
-        writeln!(
-            out,
-            "logs without an end: {cut} (the process was killed, ended past libc as in Go, or still runs), with the numbers of their last records"
-        )?;
-    }
-    for line in profile.conditions() {
+    for line in profile.still_runs().into_iter().chain(profile.conditions()) {
         writeln!(out, "{}", Printable(&line))?;
-    }
-    let lost: u64 = profile.account.losses().map(|(_, n)| n).sum();
-    if lost > 0 {
-        writeln!(out, "losses were counted: see `heapprof info`")?;
     }
     Ok(())
 }
@@ -120,13 +102,18 @@ pub(crate) fn write_totals_at(
 /// How exact the numbers are, in words.
 pub(crate) fn how_exact(profile: &Profile) -> String {
     match (profile.precision(), profile.run.interval) {
-        (Precision::Exact, _) if !profile.lacks_from_forks().is_empty() => {
-            "every allocation since the fork recorded, numbers are exact for these".into()
-        }
-        (Precision::Exact, _) if profile.lacks_an_end() => {
-            "every allocation up to the last record of the log recorded".into()
-        }
-        (Precision::Exact, _) => "every allocation recorded, numbers are exact".into(),
+        (Precision::Exact, _) => match profile.recorded() {
+            Recorded::All => "every allocation recorded, numbers are exact".into(),
+            Recorded::SinceFork => {
+                "every allocation since the fork recorded, numbers are exact for these".into()
+            }
+            Recorded::UpToTheLast => {
+                "every allocation up to the last record of the log recorded".into()
+            }
+            Recorded::InParts => {
+                "every allocation recorded, but parts of the record are missing".into()
+            }
+        },
         (Precision::Sampled, Some(interval)) => {
             let interval = match profile.run.intervals() {
                 Some((least, most)) if least != most => {
