@@ -455,3 +455,113 @@ fn run_sees_that_a_library_is_missing() {
         assert_eq!(ran.files(), ["libheapprof.so"]);
     }
 }
+
+/// The limit is about all processes of the run together, and only if the program succeeds.
+#[test]
+fn run_judges_a_limit() {
+    let fixture = Build::get().fixture("exit_ways").display().to_string();
+    let run = |options: &[&str], command: &[&str]| {
+        let ran = Run::heapprof()
+            .args([&["run", "-q", "-i", "1"], options, &["--"], command].concat())
+            .run();
+        (ran.code(), ran.stderr.clone())
+    };
+    // A block of 17,001 bytes stays; with it is what the C library takes.
+    assert_eq!(
+        run(&["--fail-above", "1MiB"], &[&fixture]),
+        (0, String::new())
+    );
+    let (code, said) = run(&["--fail-above", "17000"], &[&fixture]);
+    assert_eq!(code, 3, "{said}");
+    assert!(
+        said.contains("peak is ") && said.contains("above the limit of 16.6 KiB"),
+        "{said}"
+    );
+    let twice = format!("{fixture} & {fixture}; wait");
+    let limit = ["-m", "allocated-bytes", "--fail-above", "34001"];
+    let (code, said) = run(&limit, &["/bin/sh", "-c", &twice]);
+    assert_eq!(code, 3, "{said}");
+    assert_eq!(run(&limit, &[&fixture]).0, 0);
+    let failing = ["/bin/sh", "-c", "exit 7"];
+    assert_eq!(run(&["--fail-above", "1"], &failing).0, 7);
+    // Without a sample nothing can be judged.
+    let limit = ["-i", "1GiB", "--fail-above", "1000GiB"];
+    let sampled = |more: &[&str]| {
+        let options = [&limit[..], more, &["--", &fixture]].concat();
+        let ran = Run::heapprof()
+            .args([&["run", "-q"], &options[..]].concat())
+            .run();
+        (ran.code(), ran.stderr.clone())
+    };
+    let (code, said) = sampled(&[]);
+    assert_eq!(code, 4, "{said}");
+    assert!(
+        said.contains("cannot judge the limit: it has no sample"),
+        "{said}"
+    );
+    assert_eq!(sampled(&["--allow-inconclusive"]).0, 0);
+}
+
+#[test]
+fn run_shows_the_processes_of_a_tree() {
+    let fixture = Build::get().fixture("exit_ways").display().to_string();
+    let script = format!("{fixture}; {fixture}; true");
+    let ran = run("/bin/sh", &["-c", &script]).run().well();
+    for words in [
+        "3 processes",
+        "The processes with the most bytes in use at their ends:",
+    ] {
+        assert!(ran.stderr.contains(words), "no `{words}` in {}", ran.stderr);
+    }
+    let of_fixture = |line: &&str| line.contains("exit_ways, pid ");
+    assert_eq!(
+        ran.stderr.lines().filter(of_fixture).count(),
+        2,
+        "{}",
+        ran.stderr
+    );
+}
+
+/// Files of an earlier run would be taken for those of this one.
+#[test]
+fn run_refuses_a_prefix_that_is_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let fixture = Build::get().fixture("exit_ways").display().to_string();
+    let prefix = folder.path().join("p").display().to_string();
+    let run = |more: &[&str]| {
+        let args = [
+            &["run", "-i", "1", "-o", &prefix, "--print-log"],
+            more,
+            &["--", &fixture],
+        ];
+        Run::heapprof().args(args.concat()).run()
+    };
+    let names = || {
+        let entries = fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let first = run(&["-q"]).well();
+    let log = format!("{prefix}.heaplog");
+    assert_eq!(first.stdout.lines().last(), Some(&*log), "{}", first.stdout);
+    fs::write(folder.path().join("p.0007.heap"), "an older dump").unwrap();
+    fs::write(folder.path().join("p.7.html"), "a page").unwrap();
+    fs::write(folder.path().join("px.heaplog"), "another's").unwrap();
+    let refused = run(&["-q"]);
+    assert_eq!(refused.code(), 1, "{}", refused.stderr);
+    assert_eq!(refused.stdout, "");
+    assert!(
+        refused
+            .stderr
+            .contains("p.0001.heap exists, and 2 more files of that prefix"),
+        "{}",
+        refused.stderr
+    );
+    assert!(refused.stderr.contains("--overwrite"), "{}", refused.stderr);
+    let _again = run(&["-q", "--overwrite"]).well();
+    assert_eq!(
+        names(),
+        ["p.0001.heap", "p.7.html", "p.heaplog", "px.heaplog"]
+    );
+}

@@ -1,10 +1,12 @@
 //! `heapprof run`: runs a program under the profiler, and prints a summary at its end.
 
+mod gate;
 mod library;
 mod needed;
 mod program;
 mod records;
 mod signals;
+mod summary;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,16 +15,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
+use heapprof_symbolizer::Limit;
 use heapprof_symbolizer::resolve::is_tapped;
-use heapprof_symbolizer::{Input, Metric, Sites};
 
+use crate::cli::options::limit;
+use crate::cli::options::measure::SumArg;
 use crate::cli::options::quantity::interval;
-use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::shell_quote::quoted;
-use crate::cli::output::site_table::write_sites;
-use crate::cli::output::width::width_of;
-use crate::cli::output::{heading, memory_bound, say};
+use crate::cli::output::{memory_bound, say};
 use program::Program;
 use records::Records;
 
@@ -59,7 +59,8 @@ Environment, as without `heapprof run`:
   HEAPPROF_PUSH_BASIC_AUTH            for `heapprof push`: user:password
 
 Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
-1, it cannot be profiled; 2, the command line makes no sense.";
+1, it cannot be profiled, or files with the prefix exist; 2, the command line makes no sense; if the
+program succeeds, 3, it is above --fail-above, and 4, that cannot be judged.";
 
 /// Run a program under the profiler
 ///
@@ -82,6 +83,35 @@ pub(crate) struct Args {
     /// [default: jemalloc]
     #[arg(long, value_name = "ALLOCATOR")]
     allocator: Option<Allocator>,
+
+    /// Replace the files of an earlier run with that prefix, instead of ending with status 1 if
+    /// there are any
+    #[arg(long, requires = "prefix")]
+    overwrite: bool,
+
+    /// Exit with status 3 if the program succeeds and the metric of all processes together is more
+    /// than this, as in `heapprof top --fail-above`; with 4 if it cannot be judged
+    #[arg(long, value_name = "AMOUNT", value_parser = limit::amount, allow_hyphen_values = true)]
+    fail_above: Option<Limit>,
+
+    /// The number that is limited
+    #[arg(
+        short,
+        long,
+        value_name = "METRIC",
+        default_value = "peak",
+        requires = "fail_above",
+        hide_possible_values = true
+    )]
+    metric: SumArg,
+
+    /// Exit with the program's status if the limit cannot be judged
+    #[arg(long, requires = "fail_above")]
+    allow_inconclusive: bool,
+
+    /// Print the path of the program's log, as the last line of standard output
+    #[arg(long)]
+    print_log: bool,
 
     /// Let the profiler say a line at its start and at its end
     #[arg(short, long)]
@@ -160,6 +190,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         });
     }
 
+    if let Some(prefix) = &args.prefix {
+        records::make_way(prefix, args.overwrite)?;
+    }
     let mut command = Command::new(&path);
     command.arg0(name).args(words).env("LD_PRELOAD", preload);
     if let Some(interval) = args.interval {
@@ -207,10 +240,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         source,
     })?;
 
+    let records = Records::find(prefix.as_deref(), pid, started);
     if !args.quiet {
         memory_bound::keep_status(as_shells_say(status));
-        let records = Records::find(prefix.as_deref(), pid, started);
-        summarize(&records);
+        summary::show(&records);
+    }
+    if args.print_log {
+        gate::print_log(&records)?;
+    }
+    if let (Some(limit), true) = (args.fail_above, status.success()) {
+        gate::check(&records, args, limit)?;
     }
     match (status.code(), status.signal()) {
         (Some(code), _) => Ok(ExitCode::from(code as u8)),
@@ -251,113 +290,4 @@ fn with_room_for_us(tunables: Option<OsString>) -> OsString {
         all.push(format!("{ROOM}=4096"));
     }
     all
-}
-
-fn summarize(records: &Records) {
-    let Some(log) = &records.log else {
-        say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why");
-        return;
-    };
-    let mut text = Vec::new();
-    if let Err(error) = write_summary(log, &mut text) {
-        say::error(&error);
-    }
-    say::table(&text);
-    say::note(&format_args!("log: {}", log.display()));
-    match &records.dumps[..] {
-        [] => {}
-        [only] => say::note(&format_args!("dump: {}", only.display())),
-        [first, .., last] => say::note(&format_args!(
-            "{} dumps: {} to {}",
-            records.dumps.len(),
-            first.display(),
-            last.display()
-        )),
-    }
-    if let [first, ..] = &records.before[..] {
-        say::note(&format_args!(
-            "logs of what the process was before: {} ({} in all)",
-            first.display(),
-            records.before.len()
-        ));
-    }
-    // A build starts thousands; their names begin alike.
-    for other in records.of_children.iter().take(3) {
-        say::note(&format_args!("log of a child process: {}", other.display()));
-    }
-    if records.of_children.len() > 3 {
-        say::note(&format_args!(
-            "and {} more logs of child processes",
-            records.of_children.len() - 3
-        ));
-    }
-    say::note(&format_args!(
-        "next: heapprof top {0}; heapprof report {0}; heapprof info {0}",
-        quoted(log)
-    ));
-    if let Some(command) = of_all(log, &records.of_children) {
-        say::note(&format_args!("all processes together: {command}"));
-    }
-}
-
-/// The command that shows a process and its children together; `None`: it has none.
-fn of_all(log: &Path, children: &[PathBuf]) -> Option<String> {
-    // As many as a line holds.
-    const MOST: usize = 8;
-    let all = std::iter::once(log).chain(children.iter().map(PathBuf::as_path));
-    match children.len() {
-        0 => None,
-        1..MOST => {
-            let files: Vec<String> = all.map(quoted).collect();
-            Some(format!("heapprof report {}", files.join(" ")))
-        }
-        _ => Some("`heapprof report`, `timeline` and `top` take all their logs".into()),
-    }
-}
-
-fn write_summary(log: &Path, text: &mut Vec<u8>) -> Result<(), Failure> {
-    let profile = Input::open(log)?.read(|_| {})?;
-    let symbols = SymbolArgs::default().symbols(log, &profile)?;
-    let mut sites = Sites::of(&profile, &symbols);
-    let metric = match profile.numbers().in_use_bytes {
-        0 => Metric::AllocatedBytes,
-        _ => Metric::InUseBytes,
-    };
-    sites.sort(metric, false);
-    sites.sites.retain(|site| site.own.get(metric) > 0);
-    sites.sites.truncate(5);
-    let what = match metric {
-        Metric::InUseBytes => "The five sites with the most bytes in use at the end:",
-        _ => "Nothing is in use at the end. The five sites that allocated the most bytes:",
-    };
-    let write = |text: &mut Vec<u8>| -> io::Result<()> {
-        use io::Write as _;
-        writeln!(text)?;
-        heading::write_totals(&profile, text)?;
-        if sites.sites.is_empty() {
-            return Ok(());
-        }
-        writeln!(text, "{what}")?;
-        let width = width_of(&io::stderr()).unwrap_or(120);
-        write_sites(&profile, sites, metric, Some(width), text)
-    };
-    write(text).map_err(Failure::Stdout)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_proposed_for_all_is_short() {
-        let children = |n: usize| -> Vec<PathBuf> {
-            (0..n).map(|i| format!("a_{i}.heaplog").into()).collect()
-        };
-        let of_all = |n| of_all(Path::new("a.heaplog"), &children(n));
-        assert_eq!(of_all(0), None);
-        let two = "heapprof report a.heaplog a_0.heaplog a_1.heaplog";
-        assert_eq!(of_all(2).as_deref(), Some(two));
-        assert_eq!(of_all(7).map(|it| it.split(' ').count()), Some(10));
-        assert!(of_all(8).is_some_and(|it| it.len() < 60));
-    }
 }

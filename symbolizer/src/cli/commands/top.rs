@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
     By, Confidence, Count, Detail, Json, Limit, Measure, Metric, Profile, Reading,
-    RecordingConditions, Sites, Symbols, groups,
+    RecordingConditions, Sites, Symbols,
 };
 use serde::Serialize;
 
@@ -24,7 +24,9 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals_at;
 use crate::cli::output::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output::notes::note_circumstances;
-use crate::cli::output::site_table::{Shown, SiteLine, lines_of_sites, write_lines};
+use crate::cli::output::site_table::{
+    Shown, SiteLine, lines_of_groups, lines_of_sites, write_lines,
+};
 use crate::cli::output::width::stdout_width;
 
 /// Show the allocation sites with the most memory
@@ -195,16 +197,7 @@ fn lines(
             sites.sort(metric, cumulative);
             lines_of_sites(sites)
         }
-        Some(by) => groups(profile, symbols, by, metric, cumulative)
-            .into_iter()
-            .map(|group| SiteLine {
-                label: Label::Group(group.name),
-                own: group.own,
-                own_totals: group.own_totals,
-                cumulative: group.cumulative,
-                cumulative_totals: group.cumulative_totals,
-            })
-            .collect(),
+        Some(by) => lines_of_groups(profile, symbols, by, metric, cumulative),
     }
 }
 

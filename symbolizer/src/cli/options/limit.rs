@@ -109,7 +109,8 @@ impl Gate {
         }
     }
 
-    fn cannot_judge(self, why: &str) -> Result<(), Failure> {
+    /// Fails, or says why the limit cannot be judged.
+    pub(crate) fn cannot_judge(self, why: &str) -> Result<(), Failure> {
         if !self.allows_inconclusive {
             return Err(Failure::Inconclusive(why.into()));
         }

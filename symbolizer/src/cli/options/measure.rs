@@ -21,6 +21,12 @@ pub(crate) struct TemporaryArgs {
     within_allocations: Option<u64>,
 }
 
+/// Temporary blocks, if nothing else is said.
+pub(crate) const DEFAULT_TEMPORARY: Temporary = Temporary {
+    within_ns: Some(10_000_000),
+    before_allocations: None,
+};
+
 impl TemporaryArgs {
     /// Refuses what would change nothing: a word on what is temporary where `measure` is something
     /// else.
@@ -40,10 +46,9 @@ impl TemporaryArgs {
     }
 
     pub(crate) fn temporary(&self) -> Temporary {
-        const DEFAULT_NS: u64 = 10_000_000;
         Temporary {
             within_ns: match self.within_allocations {
-                None => Some(self.within.unwrap_or(DEFAULT_NS)),
+                None => self.within.or(DEFAULT_TEMPORARY.within_ns),
                 Some(_) => self.within,
             },
             before_allocations: self.within_allocations,

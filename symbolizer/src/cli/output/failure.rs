@@ -22,6 +22,10 @@ pub(crate) enum Failure {
     OverLog { path: PathBuf },
     #[error("cannot write {}: {what} is there, and that name is only the default; give -o a name", path.display())]
     OverSpecial { path: PathBuf, what: &'static str },
+    #[error("{} exists{}; give -o another name, or --overwrite", path.display(), and_more(*more))]
+    Exists { path: PathBuf, more: usize },
+    #[error("cannot remove {}", path.display())]
+    Remove { path: PathBuf, source: io::Error },
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
     BinaryOnTerminal { format: &'static str },
     #[error(
@@ -70,6 +74,13 @@ pub(crate) enum Failure {
     Inconclusive(String),
     #[error("cannot start {}", program.display())]
     Start { program: PathBuf, source: io::Error },
+}
+
+fn and_more(files: usize) -> String {
+    match files {
+        0 => String::new(),
+        n => format!(", and {n} more files of that prefix"),
+    }
 }
 
 impl Failure {

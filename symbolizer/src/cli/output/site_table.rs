@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use heapprof_core::Totals;
 use heapprof_symbolizer::{
     By, Bytes, Confidence, Count, FEW_SAMPLES, Metric, Numbers, Percent, Precision, Profile, Sites,
+    Symbols, groups,
 };
 
 use crate::cli::output::colour::Look;
@@ -30,6 +31,26 @@ pub(crate) fn lines_of_sites(sites: Sites) -> Vec<SiteLine> {
             own_totals: site.own_totals,
             cumulative: site.cumulative,
             cumulative_totals: site.cumulative_totals,
+        })
+        .collect()
+}
+
+/// Lines of groups, sorted.
+pub(crate) fn lines_of_groups(
+    profile: &Profile,
+    symbols: &Symbols,
+    by: By,
+    metric: Metric,
+    cumulative: bool,
+) -> Vec<SiteLine> {
+    groups(profile, symbols, by, metric, cumulative)
+        .into_iter()
+        .map(|group| SiteLine {
+            label: Label::Group(group.name),
+            own: group.own,
+            own_totals: group.own_totals,
+            cumulative: group.cumulative,
+            cumulative_totals: group.cumulative_totals,
         })
         .collect()
 }

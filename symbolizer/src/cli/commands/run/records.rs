@@ -16,6 +16,8 @@ use std::time::SystemTime;
 use heapprof_format::{Reader, Record};
 use heapprof_symbolizer::{RegularFile, newest_of};
 
+use crate::cli::output::failure::Failure;
+
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     /// The log of the program, the last one that the process executed.
@@ -81,6 +83,48 @@ impl Records {
         }
         records
     }
+}
+
+/// Makes sure that no file of an earlier run with that prefix is left: it would be taken for this
+/// run's, or this run's get another name. A prefix that is a folder names no file.
+pub(crate) fn make_way(prefix: &Path, overwrite: bool) -> Result<(), Failure> {
+    let (folder, stem) = folder_and_stem(prefix);
+    if stem.is_empty() {
+        return Ok(());
+    }
+    let is_of_prefix = |path: &PathBuf| is_named_for(&name(path), &stem);
+    let mut old: Vec<PathBuf> = files(&folder).filter(is_of_prefix).collect();
+    old.sort();
+    let Some(first) = old.first() else {
+        return Ok(());
+    };
+    if !overwrite {
+        return Err(Failure::Exists {
+            path: first.clone(),
+            more: old.len() - 1,
+        });
+    }
+    for path in old {
+        fs::remove_file(&path).map_err(|source| Failure::Remove { path, source })?;
+    }
+    Ok(())
+}
+
+/// Returns true for the names that the library makes of a prefix: `PREFIX.heaplog`,
+/// `PREFIX_PID.heaplog`, `PREFIX.NNNN.heap`, `PREFIX_PID_2.NNNN.heap`, and segments of logs.
+fn is_named_for(name: &str, stem: &str) -> bool {
+    let Some(rest) = name.strip_prefix(stem) else {
+        return false;
+    };
+    let (process, kind) = rest.split_once('.').unwrap_or((rest, ""));
+    let mut numbers = process.split('_');
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let is_process = numbers.next() == Some("") && numbers.all(is_number);
+    let is_file = match kind.rsplit_once('.') {
+        None => kind == "heaplog",
+        Some((number, ending)) => is_number(number) && matches!(ending, "heap" | "heaplog"),
+    };
+    is_process && is_file
 }
 
 /// The beginning of file names, as the library takes it: in `logs/` each process has files of its

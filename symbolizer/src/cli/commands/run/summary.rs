@@ -1,0 +1,167 @@
+//! Summary: what `heapprof run` says of a run at its end.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use heapprof_symbolizer::{By, Confidence, Detail, Input, Metric, Reading, Sites};
+
+use crate::cli::commands::run::records::Records;
+use crate::cli::inputs::several;
+use crate::cli::options::symbols::SymbolArgs;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::shell_quote::quoted;
+use crate::cli::output::site_table::{Shown, lines_of_groups, write_lines, write_sites};
+use crate::cli::output::width::width_of;
+use crate::cli::output::{heading, say};
+
+/// Most lines of a table.
+const MOST: usize = 5;
+
+/// Says where the files are, and which sites and processes hold, or allocated, the most.
+pub(super) fn show(records: &Records) {
+    let Some(log) = &records.log else {
+        say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why");
+        return;
+    };
+    let mut text = Vec::new();
+    if let Err(error) = write(log, &records.of_children, &mut text) {
+        say::error(&error);
+    }
+    say::table(&text);
+    say::note(&format_args!("log: {}", log.display()));
+    match &records.dumps[..] {
+        [] => {}
+        [only] => say::note(&format_args!("dump: {}", only.display())),
+        [first, .., last] => say::note(&format_args!(
+            "{} dumps: {} to {}",
+            records.dumps.len(),
+            first.display(),
+            last.display()
+        )),
+    }
+    if let [first, ..] = &records.before[..] {
+        say::note(&format_args!(
+            "logs of what the process was before: {} ({} in all)",
+            first.display(),
+            records.before.len()
+        ));
+    }
+    // A build starts thousands; their names begin alike.
+    for other in records.of_children.iter().take(3) {
+        say::note(&format_args!("log of a child process: {}", other.display()));
+    }
+    if records.of_children.len() > 3 {
+        say::note(&format_args!(
+            "and {} more logs of child processes",
+            records.of_children.len() - 3
+        ));
+    }
+    say::note(&format_args!(
+        "next: heapprof top {0}; heapprof report {0}; heapprof info {0}",
+        quoted(log)
+    ));
+    if let Some(command) = of_all(log, &records.of_children) {
+        say::note(&format_args!("all processes together: {command}"));
+    }
+}
+
+/// The command that shows a process and its children together; `None`: it has none.
+fn of_all(log: &Path, children: &[PathBuf]) -> Option<String> {
+    // As many as a line holds.
+    const MOST: usize = 8;
+    let all = std::iter::once(log).chain(children.iter().map(PathBuf::as_path));
+    match children.len() {
+        0 => None,
+        1..MOST => {
+            let files: Vec<String> = all.map(quoted).collect();
+            Some(format!("heapprof report {}", files.join(" ")))
+        }
+        _ => Some("`heapprof report`, `timeline` and `top` take all their logs".into()),
+    }
+}
+
+/// The totals of all processes together, the processes with the most if there are several, and the
+/// sites with the most.
+fn write(log: &Path, children: &[PathBuf], text: &mut Vec<u8>) -> Result<(), Failure> {
+    let mut files = vec![log.to_owned()];
+    files.extend_from_slice(children);
+    let (profile, symbols) = match &files[..] {
+        [log] => {
+            let profile = Input::open(log)?.read(|_| {})?;
+            let symbols = SymbolArgs::default().symbols(log, &profile)?;
+            (profile, symbols)
+        }
+        files => {
+            let reading = Reading {
+                detail: Detail {
+                    threads: true,
+                    ..Detail::default()
+                },
+                ..Reading::default()
+            };
+            let profile = several::read(files, &reading)?;
+            let symbols = SymbolArgs::default().symbols_of_several(files, &profile)?;
+            (profile, symbols)
+        }
+    };
+    let mut sites = Sites::of(&profile, &symbols);
+    let metric = match profile.numbers().in_use_bytes {
+        0 => Metric::AllocatedBytes,
+        _ => Metric::InUseBytes,
+    };
+    sites.sort(metric, false);
+    sites.sites.retain(|site| site.own.get(metric) > 0);
+    sites.sites.truncate(MOST);
+    let (what_of_sites, what_of_processes) = match metric {
+        Metric::InUseBytes => (
+            "The five sites with the most bytes in use at the end:",
+            "The processes with the most bytes in use at their ends:",
+        ),
+        _ => (
+            "Nothing is in use at the end. The five sites that allocated the most bytes:",
+            "The processes that allocated the most bytes:",
+        ),
+    };
+    let width = width_of(&io::stderr()).unwrap_or(120);
+    let write = |text: &mut Vec<u8>| -> io::Result<()> {
+        writeln!(text)?;
+        heading::write_totals(&profile, text)?;
+        if sites.sites.is_empty() {
+            return Ok(());
+        }
+        if files.len() > 1 {
+            writeln!(text, "{what_of_processes}")?;
+            let mut lines = lines_of_groups(&profile, &symbols, By::Process, metric, false);
+            lines.retain(|line| line.own.get(metric) > 0);
+            lines.truncate(MOST);
+            let shown = Shown {
+                by: Some(By::Process),
+                metric,
+                confidence: Confidence::default(),
+                width: Some(width),
+            };
+            write_lines(&profile, &lines, &shown, text)?;
+        }
+        writeln!(text, "{what_of_sites}")?;
+        write_sites(&profile, sites, metric, Some(width), text)
+    };
+    write(text).map_err(Failure::Stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_proposed_for_all_is_short() {
+        let children = |n: usize| -> Vec<PathBuf> {
+            (0..n).map(|i| format!("a_{i}.heaplog").into()).collect()
+        };
+        let of_all = |n| of_all(Path::new("a.heaplog"), &children(n));
+        assert_eq!(of_all(0), None);
+        let two = "heapprof report a.heaplog a_0.heaplog a_1.heaplog";
+        assert_eq!(of_all(2).as_deref(), Some(two));
+        assert_eq!(of_all(7).map(|it| it.split(' ').count()), Some(10));
+        assert!(of_all(8).is_some_and(|it| it.len() < 60));
+    }
+}
