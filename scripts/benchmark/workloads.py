@@ -41,7 +41,7 @@ def workloads(data):
         Workload("realloc growth, in place", [own("grow"), "%N", "16", "1"], 15_000_000, 300_000, quick=True),
         Workload("realloc growth, moving", [own("grow"), "%N", "512", "32"], 3_000_000, 300_000),
         Workload("large blocks, 64 KiB to 1 MiB", [own("large"), "%N", "1024"], 500_000, 10_000, quick=True),
-        Workload("large blocks, 64 KiB to 16 MiB", [own("large"), "%N", "16384"], 240_000, 3_000),
+        Workload("large blocks, 64 KiB to 16 MiB", [own("large"), "%N", "16384"], 100_000, 3_000),
         Workload("short threads", [own("threads"), "%N", "100"], 5_000, 2_000, quick=True, threads=2),
         Workload("C++ strings", [own("containers"), "%N", "strings"], 16_000, 1_000),
         Workload("C++ containers", [own("containers"), "%N", "maps"], 7_000, 600, quick=True),
