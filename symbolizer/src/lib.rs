@@ -55,7 +55,7 @@ mod report;
 
 pub use access::Access;
 pub use analysis::completeness::Recorded;
-pub use analysis::diff::{Diff, DiffSite, Differences, Unlike};
+pub use analysis::diff::{Diff, DiffSite, Differences, SourceLine, Unlike};
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
 pub use analysis::health::Health;
 pub use analysis::limit::{Limit, Ruling};

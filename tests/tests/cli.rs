@@ -565,3 +565,56 @@ fn run_refuses_a_prefix_that_is_taken() {
         ["p.0001.heap", "p.7.html", "p.heaplog", "px.heaplog"]
     );
 }
+
+/// Services for code show a difference at the lines that made it.
+#[test]
+fn a_difference_is_shown_in_a_pull_request() {
+    let source = "#include <stdlib.h>\nvoid **all;\n__attribute__((noinline)) void grow(int n)\n{\n    \
+                  for (int i = 0; i < n; i++) all[i] = malloc(1000);\n}\n\
+                  int main(int argc, char **argv)\n{\n    all = calloc(1000, 8);\n    grow(atoi(argv[1]));\n    return argc < 0;\n}\n";
+    let (_compiled, program) = compiled("grow", source, &["-g", "-O1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let log = |blocks: &str| {
+        let prefix = folder.path().join(blocks).display().to_string();
+        let run = ["run", "-q", "-i", "1", "-o", &prefix, "--print-log", "--"];
+        let ran = Run::heapprof()
+            .args(run)
+            .arg(&program)
+            .arg(blocks)
+            .run()
+            .well();
+        ran.stdout.trim().to_owned()
+    };
+    let (before, after) = (log("10"), log("110"));
+    let diff = |format: &str| {
+        let ran = Run::heapprof()
+            .args(["diff", "--format", format, &before, &after])
+            .env("GITHUB_WORKSPACE", program.parent().unwrap())
+            .run()
+            .well();
+        ran.stdout.clone()
+    };
+    let github = diff("github");
+    let warning = "::warning file=grow.c,line=5,title=heapprof::+97.7 KiB in grow: in-use-bytes 9.8 KiB before, 107.4 KiB after";
+    assert_eq!(
+        github
+            .lines()
+            .filter(|line| line.starts_with("::warning"))
+            .collect::<Vec<_>>(),
+        [warning]
+    );
+    assert!(
+        github.contains("::notice title=heapprof::in-use-bytes: +97.7 KiB (exact"),
+        "{github}"
+    );
+    let markdown = diff("markdown");
+    let row = "| +97.7 KiB | 0 B | - | exact | 9.8 KiB | 107.4 KiB | `grow` | `";
+    assert!(
+        markdown.contains(row) && markdown.contains("grow.c:5` |"),
+        "{markdown}"
+    );
+    assert!(
+        markdown.starts_with("**in-use-bytes: +97.7 KiB** (exact"),
+        "{markdown}"
+    );
+}

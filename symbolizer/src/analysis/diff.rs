@@ -36,11 +36,22 @@ pub struct DiffSite {
     pub module: String,
 }
 
+/// A line of source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceLine {
+    /// The file, as the debug information names it.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+}
+
 /// All changes, in no order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diff {
     /// By site.
     pub changes: BTreeMap<DiffSite, Change>,
+    /// The line of a site that has the most afterwards, if it is known.
+    pub lines: HashMap<DiffSite, SourceLine>,
     /// The change of everything.
     pub total: Change,
 }
@@ -169,6 +180,7 @@ impl<'a> Differences<'a> {
             total: self.total(),
             ..Diff::default()
         };
+        let mut most: HashMap<DiffSite, f64> = HashMap::new();
         for (side, stack, change) in &self.parts {
             let Some(key) = maps[*side].own_of(*stack) else {
                 continue;
@@ -178,6 +190,14 @@ impl<'a> Differences<'a> {
                 function: key.function.clone(),
                 module: self.common_name(*side, module).to_owned(),
             };
+            if let (1, Some(file), Some(line)) = (*side, &key.file, key.line) {
+                let most = most.entry(place.clone()).or_insert(0.0);
+                if change.after > *most {
+                    *most = change.after;
+                    let file = file.to_string();
+                    diff.lines.insert(place.clone(), SourceLine { file, line });
+                }
+            }
             diff.changes.entry(place).or_default().merge(change);
         }
         let nameless = self.nameless();

@@ -1,15 +1,18 @@
 //! `heapprof diff`: shows what changed between two profiles or moments, and whether it is more than
 //! noise.
 
+mod annotations;
+mod json;
+mod markdown;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    By, Change, Count, Cut, Diff, DiffGraph, DiffSite, Differences, Input, InputError, Json, Limit,
+    By, Change, Count, Cut, Diff, DiffGraph, DiffSite, Differences, Input, InputError, Limit,
     Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, note_life,
     paired_difference_of_log,
 };
-use serde::Serialize;
 
 use crate::cli::inputs::one::read;
 use crate::cli::options::age::Age;
@@ -19,7 +22,6 @@ use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, standard_errors};
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::destination::Destination;
-use crate::cli::output::document::VERSION;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
@@ -108,8 +110,12 @@ pub(crate) struct Args {
     force: bool,
 
     /// JSON, with exact numbers
-    #[arg(long)]
+    #[arg(long, conflicts_with = "format")]
     json: bool,
+
+    /// Form for a pull request
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["flamegraph", "folded"])]
+    format: Option<Format>,
 
     /// A flame graph (SVG) of what changed: red grew, blue shrank, grey may be noise
     #[arg(long, conflicts_with_all = ["json", "folded"])]
@@ -125,6 +131,15 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     places: SymbolArgs,
+}
+
+/// A form that services for code show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A table for a comment, or for the summary of a job ($GITHUB_STEP_SUMMARY)
+    Markdown,
+    /// Commands by which GitHub Actions marks the lines that grew by more than noise
+    Github,
 }
 
 fn by_label(text: &str) -> Result<By, String> {
@@ -332,7 +347,14 @@ fn show(
     changes.truncate(changes.len() - hidden);
     Destination::of(args.output.as_ref()).write(|out| {
         if args.json {
-            return write_json(&diff, &changes, unlike, measure, out);
+            return json::write(&diff, &changes, unlike, measure, out);
+        }
+        match args.format {
+            Some(Format::Markdown) => {
+                return markdown::write(&diff, &changes, hidden, unlike, measure, out);
+            }
+            Some(Format::Github) => return annotations::write(&diff, &changes, measure, out),
+            None => {}
         }
         writeln!(out, "{heading}")?;
         write_table(&diff, &changes, args.by, measure, out)?;
@@ -359,6 +381,50 @@ fn warn(unlike: &Unlike, force: bool) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Quantities of a metric as a table shows them: rates of growth by one unit of time.
+struct Signed {
+    metric: Measure,
+    pace: Pace,
+}
+
+impl Signed {
+    fn of(metric: Measure, changes: &[(&DiffSite, &Change)]) -> Signed {
+        let all = changes.iter().map(|(_, change)| change.difference().abs());
+        let pace = Pace::of(all.fold(0.0, f64::max));
+        Signed { metric, pace }
+    }
+
+    fn quantity(&self, value: f64) -> String {
+        match self.metric.is_growth() {
+            true => self.metric.quantity_at(value, self.pace),
+            false => self.metric.quantity(value),
+        }
+    }
+
+    fn difference(&self, value: f64) -> String {
+        let sign = if value < 0.0 { "-" } else { "+" };
+        format!("{sign}{}", self.quantity(value.abs()))
+    }
+}
+
+fn standard_error(signed: &Signed, change: &Change) -> String {
+    match change.is_unsure {
+        true => "?".into(),
+        false => signed.quantity(change.error()),
+    }
+}
+
+/// The difference in standard errors. An error of next to nothing makes a number that says no more
+/// than "certain".
+fn z_of(change: &Change) -> String {
+    match change.z() {
+        Some(z) if z.is_finite() && z >= 1000.0 => ">999".into(),
+        Some(z) if z.is_finite() && z <= -1000.0 => "<-999".into(),
+        Some(z) if z.is_finite() => format!("{z:.1}"),
+        _ => "-".into(),
+    }
+}
+
 fn write_table(
     diff: &Diff,
     changes: &[(&DiffSite, &Change)],
@@ -369,16 +435,7 @@ fn write_table(
     if changes.is_empty() {
         return writeln!(out, "  nothing differs in {metric}");
     }
-    let all = changes.iter().map(|(_, change)| change.difference().abs());
-    let pace = Pace::of(all.fold(0.0, f64::max));
-    let quantity = |value: f64| match metric.is_growth() {
-        true => metric.quantity_at(value, pace),
-        false => metric.quantity(value),
-    };
-    let signed = |value: f64| {
-        let sign = if value < 0.0 { "-" } else { "+" };
-        format!("{sign}{}", quantity(value.abs()))
-    };
+    let signed = Signed::of(metric, changes);
     let mut table = Table::new(&[
         ("difference", Align::Right),
         ("std. error", Align::Right),
@@ -390,23 +447,13 @@ fn write_table(
         (by.map_or("module", |_| ""), Align::Path),
     ]);
     let row = |change: &Change, function: &str, module: &str| {
-        let z = match change.z() {
-            // An error of next to nothing makes a number that says no more than "certain".
-            Some(z) if z.is_finite() && z >= 1000.0 => ">999".into(),
-            Some(z) if z.is_finite() && z <= -1000.0 => "<-999".into(),
-            Some(z) if z.is_finite() => format!("{z:.1}"),
-            _ => "-".into(),
-        };
         vec![
-            signed(change.difference()),
-            match change.is_unsure {
-                true => "?".into(),
-                false => quantity(change.error()),
-            },
-            z,
+            signed.difference(change.difference()),
+            standard_error(&signed, change),
+            z_of(change),
             change.verdict().name().into(),
-            quantity(change.before),
-            quantity(change.after),
+            signed.quantity(change.before),
+            signed.quantity(change.after),
             function.into(),
             module.into(),
         ]
@@ -420,75 +467,4 @@ fn write_table(
         out,
         "  {metric}; z is the difference in standard errors, real from {REAL} on"
     )
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    version: u32,
-    /// False if something is missing from the record of one of the runs.
-    complete: bool,
-    metric: &'a str,
-    unit: &'a str,
-    /// Other differences that a reader of the numbers must know.
-    remarks: Vec<&'a String>,
-    /// Caveats: what the numbers lack, and what a metric does not mean.
-    caveats: &'a [String],
-    total: Numbers<'a>,
-    sites: Vec<Site<'a>>,
-}
-
-#[derive(Serialize)]
-struct Site<'a> {
-    function: &'a str,
-    module: &'a str,
-    #[serde(flatten)]
-    numbers: Numbers<'a>,
-}
-
-#[derive(Serialize)]
-struct Numbers<'a> {
-    before: f64,
-    after: f64,
-    difference: f64,
-    standard_error: Option<f64>,
-    z: Option<f64>,
-    verdict: &'a str,
-}
-
-impl Numbers<'_> {
-    fn of(change: &Change) -> Self {
-        Numbers {
-            before: change.before,
-            after: change.after,
-            difference: change.difference(),
-            standard_error: (!change.is_unsure).then(|| change.error()),
-            z: change.z().filter(|z| z.is_finite()),
-            verdict: change.verdict().name(),
-        }
-    }
-}
-
-fn write_json(
-    diff: &Diff,
-    changes: &[(&DiffSite, &Change)],
-    unlike: &Unlike,
-    metric: Measure,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    let sites = changes.iter().map(|(place, change)| Site {
-        function: &place.function,
-        module: &place.module,
-        numbers: Numbers::of(change),
-    });
-    let document = Document {
-        version: VERSION,
-        complete: !unlike.is_incomplete,
-        metric: metric.name(),
-        unit: metric.unit(),
-        remarks: unlike.programs.iter().chain(&unlike.remarks).collect(),
-        caveats: &unlike.caveats,
-        total: Numbers::of(&diff.total),
-        sites: sites.collect(),
-    };
-    Json::Pretty.write(&document, out)
 }
