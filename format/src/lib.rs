@@ -1,5 +1,6 @@
 //! heapprof's files: the record log (`*.heaplog`) and the dumps (`*.heap`); and the page that
-//! `heapprof ctl` shares with a running program ([`ControlPage`]).
+//! `heapprof ctl` shares with a running program ([`ControlPage`]), and the words by which `heapprof
+//! attach` agrees with its library ([`AttachBlock`]).
 //!
 //! [`Encoder`] takes the records of one flush and returns the bytes of one *frame*, to be appended
 //! to the file. [`Reader`] takes the bytes of a file and returns the records in order, up to the
@@ -33,6 +34,7 @@
 //! of records need no new version; a changed meaning of an old kind does.
 #![forbid(unsafe_code)]
 
+mod attach_block;
 mod body;
 mod checkpoint;
 mod control;
@@ -49,6 +51,10 @@ mod segments;
 mod thread_status;
 mod varint;
 
+pub use attach_block::{
+    ATTACH_BLOCK_SYMBOL, ATTACH_JUMP, ATTACH_LIBRARY, ATTACH_MAGIC, ATTACH_SYMBOL, AttachBlock,
+    AttachBlockView, AttachInput, AttachPatch, MOST_ATTACH_PATCHES, attach_state,
+};
 pub use body::TIME_UNIT_NS;
 pub use checkpoint::{Checkpoint, Passed, Sums};
 pub use control::{CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_COMMAND, WRITER_AWAKE};
@@ -66,9 +72,9 @@ pub use process_context::ProcessContext;
 pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{
-    ALLOCATOR, ANY_LABEL, Alloc, Counter, EXECUTED_AS, EndReason, Event, FOLDED_LABEL, FORKED_AT,
-    FileStamp, Free, MAX_LABELS, MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record, SPAN_ID,
-    Segment, Stack, Start, TAPPED, TAPPED_LATER, TRACE_ID, Thread, WalkEnd,
+    ALLOCATOR, ANY_LABEL, ATTACHED, Alloc, Counter, EXECUTED_AS, EndReason, Event, FOLDED_LABEL,
+    FORKED_AT, FileStamp, Free, MAX_LABELS, MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record,
+    SPAN_ID, Segment, Stack, Start, TAPPED, TAPPED_LATER, TRACE_ID, Thread, WalkEnd,
 };
 pub use segments::SegmentStart;
 pub use thread_status::thread_name_in;

@@ -303,6 +303,10 @@ pub const TAPPED: &str = "tapped";
 /// [`TAPPED`] has.
 pub const TAPPED_LATER: &str = "recorded from here on: ";
 
+/// Name among [`Start::settings`] of a log that was begun in a running process: blocks from before
+/// the log's start and their frees are unknown. The value is `1`.
+pub const ATTACHED: &str = "attached";
+
 /// The description of the whole log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Start {
@@ -450,6 +454,8 @@ pub enum EndReason {
     Exec = 3,
     /// The process ended before the log was complete.
     Cut = 4,
+    /// The profiler was detached, and the process went on without it.
+    Detached = 5,
 }
 
 impl EndReason {
@@ -461,6 +467,7 @@ impl EndReason {
             2 => EndReason::LogFailed,
             3 => EndReason::Exec,
             4 => EndReason::Cut,
+            5 => EndReason::Detached,
             _ => return None,
         })
     }
@@ -473,6 +480,7 @@ impl EndReason {
             EndReason::LogFailed => "the log could not be written any further",
             EndReason::Exec => "the process became another program",
             EndReason::Cut => "the process ended before the log was complete",
+            EndReason::Detached => "heapprof was detached, and the process went on",
         }
     }
 }

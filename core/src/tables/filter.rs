@@ -179,6 +179,15 @@ impl Filter {
         });
     }
 
+    /// Removes all addresses. No other thread adds or removes one meanwhile.
+    pub fn clear(&self) {
+        for counter in &self.counters {
+            if counter.load(Ordering::Relaxed) != 0 {
+                counter.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Returns the place of the counter, for a prefetch before [`add`](Self::add).
     #[inline(always)]
     pub fn place_of(&self, address: u64) -> *const u8 {

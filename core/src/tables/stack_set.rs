@@ -21,6 +21,11 @@ impl<L: Levels> StackSet<L> {
         StackSet { levels }
     }
 
+    /// Returns the memory of the set.
+    pub fn levels(&self) -> &L {
+        &self.levels
+    }
+
     /// Returns true if the stack of that hash (not 0) was sent.
     #[inline]
     pub fn contains(&self, hash: u64) -> bool {

@@ -422,6 +422,7 @@ fn run_of(parts: &[Part]) -> Run {
             all.dedup();
             all
         },
+        is_attached: runs().any(|run| run.is_attached),
         args: match is_same(&|run| run.args == first.args) {
             true => first.args.clone(),
             false => Vec::new(),

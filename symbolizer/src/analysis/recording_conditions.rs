@@ -25,6 +25,9 @@ pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
+/// Said of a recording that began in a running process.
+const SINCE_ATTACH: &str = "since heapprof was attached: blocks from before are not known, and in use means allocated since";
+
 impl Profile {
     /// Returns what ran, in a few words: `server, pid 77`, or `server, 4 processes`, or
     /// `make and 2 other programs, 9 processes`.
@@ -97,6 +100,9 @@ impl Profile {
                 self.parts.len(),
                 self.processes()
             ));
+        }
+        if self.run.is_attached {
+            lines.push(SINCE_ATTACH.to_owned());
         }
         if !self.run.allocator.is_empty() {
             let library = Printable(&self.run.allocator);

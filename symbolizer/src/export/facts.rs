@@ -27,6 +27,9 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
     if !run.executed_as.is_empty() {
         lines.push(format!("executed as: {}", run.executed_as));
     }
+    if run.is_attached {
+        lines.push("attached: blocks from before are not known".to_owned());
+    }
     if !run.allocator.is_empty() {
         lines.push(format!("allocator: {}", run.allocator));
     }

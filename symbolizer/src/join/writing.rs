@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use heapprof_core::NumberMap;
 use heapprof_format::{
-    ALLOCATOR, Alloc, Checkpoint, Counter, EXECUTED_AS, Encoder, EndReason, Event, FILE_HEADER,
-    FORKED_AT, Free, Module, PARENT_LOG, Record, Stack, Start, TAPPED, Thread,
+    ALLOCATOR, ATTACHED, Alloc, Checkpoint, Counter, EXECUTED_AS, Encoder, EndReason, Event,
+    FILE_HEADER, FORKED_AT, Free, Module, PARENT_LOG, Record, Stack, Start, TAPPED, Thread,
 };
 
 use super::before::BeforeDetail;
@@ -117,6 +117,9 @@ impl<'a, W: Write> Writing<'a, W> {
         }
         if !run.allocator.is_empty() {
             settings.push((ALLOCATOR.into(), run.allocator.clone()));
+        }
+        if run.is_attached {
+            settings.push((ATTACHED.into(), "1".into()));
         }
         settings.extend(run.tapped.iter().map(|what| (TAPPED.into(), what.clone())));
         let first = self.members.iter().filter(|member| member.offset_ns == 0);

@@ -1,6 +1,6 @@
 //! Run: what ran, when, under which settings, what was in force at which times, and how it ended.
 
-use heapprof_format::{ALLOCATOR, Checkpoint, EXECUTED_AS, EndReason, Start, TAPPED};
+use heapprof_format::{ALLOCATOR, ATTACHED, Checkpoint, EXECUTED_AS, EndReason, Start, TAPPED};
 
 use crate::model::span::Cut;
 use crate::model::span::{Outside, Span};
@@ -20,6 +20,9 @@ pub struct Run {
     /// The program's own description, by OpenTelemetry's process context: `service.name` and so
     /// on.
     pub resource: Vec<(String, String)>,
+    /// True if heapprof was attached to a process that ran already: blocks from before are not
+    /// known.
+    pub is_attached: bool,
     /// The command line's words.
     pub args: Vec<String>,
     /// Process id, 0 when unknown.
@@ -119,6 +122,7 @@ impl Run {
         self.settings = start.settings;
         self.executed_as = self.take_setting(EXECUTED_AS).unwrap_or_default();
         self.allocator = self.take_setting(ALLOCATOR).unwrap_or_default();
+        self.is_attached = self.take_setting(ATTACHED).is_some();
         self.tapped = std::iter::from_fn(|| self.take_setting(TAPPED)).collect();
     }
 

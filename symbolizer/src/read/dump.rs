@@ -80,6 +80,7 @@ pub(crate) fn read_comment(comment: &str, profile: &mut Profile) {
         "program" => run.program = value.into(),
         "executed as" => run.executed_as = value.into(),
         "allocator" => run.allocator = value.into(),
+        "attached" => run.is_attached = true,
         "command" => run.args = value.split(' ').map(String::from).collect(),
         "pid" => run.pid = first.parse().unwrap_or(0),
         "interval" => run.interval = first.parse().ok().or(run.interval),

@@ -93,6 +93,13 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     for what in &run.tapped {
         fact(out, "tapped", what)?;
     }
+    if run.is_attached {
+        fact(
+            out,
+            "attached",
+            "to the running process; blocks from before are not known",
+        )?;
+    }
     if !run.args.is_empty() {
         fact(out, "command line", &run.args.join(" "))?;
     }
