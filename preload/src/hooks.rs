@@ -25,15 +25,25 @@
 //!
 //! Circle: `malloc`, `malloc_fast`: the fast path jumps to the sampled path of the same function.
 
+#[cfg(not(feature = "attach"))]
 pub(crate) mod aligned;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod c_api;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod early_heap;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod entry;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod mallinfo;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod malloc;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod malloc_fast;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod next_fast;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod operators;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod pool;
 pub(crate) mod probes;
 pub(crate) mod sample;

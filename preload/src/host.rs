@@ -15,16 +15,28 @@
 //!
 //! Not here: allocation; no data flows through this folder.
 
+#[cfg(not(feature = "attach"))]
 pub(crate) mod atfork;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod dlopen;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod exec;
 pub(crate) mod exit;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod foreign_allocators;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod fork;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod main_thread;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod namespaces;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod privilege_drop;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod raw_syscalls;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod reexec;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod seccomp_filters;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod setid;

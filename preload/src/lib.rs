@@ -59,8 +59,15 @@
 //! 12. The claims of an input about itself (sizes, counts, names) never decide how much memory,
 //!     time or how many files a reader takes.
 
+// libheapprof-attach.so has fewer parts, and leaves items of the others without a use.
+#![cfg_attr(feature = "attach", allow(dead_code, unused_imports, unused_macros))]
+
+#[cfg_attr(feature = "attach", path = "allocator/attached.rs")]
 mod allocator;
 mod arch;
+#[cfg(feature = "attach")]
+mod attach;
+#[cfg(not(feature = "attach"))]
 mod boot;
 mod hooks;
 mod host;

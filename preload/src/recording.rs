@@ -22,6 +22,8 @@
 //! Not here: the writer, and the decision that a block is sampled.
 
 pub(crate) mod abandoned_hook;
+#[cfg(feature = "attach")]
+pub(crate) mod attach_block;
 pub(crate) mod byte_count;
 pub(crate) mod labels;
 pub(crate) mod mapped_levels;

@@ -26,11 +26,15 @@ use heapprof_format::{EndReason, Module, Record};
 use crate::allocator;
 use crate::os::clock::{self, Clock};
 use crate::os::{fd_table, sys};
+#[cfg(feature = "attach")]
+use crate::recording::attach_block;
 use crate::recording::request_word::{
     self, DUMP, END, END_FLUSH, EXEC_FLUSH, FINISH, Rendezvous, SEATS, THREAD_STOP,
 };
 use crate::recording::session::{ASLEEP, AWAKE, DOZING, NoteKind, Session};
 use crate::recording::{byte_count, seats};
+#[cfg(feature = "attach")]
+use crate::state::phase;
 use crate::state::settings::Settings;
 use crate::state::{interval, process, shutdown};
 use crate::unwind::module_events::ModuleEventNode;
@@ -60,6 +64,8 @@ mod totals;
 
 use idle_purge::IdlePurge;
 
+#[cfg(feature = "attach")]
+pub(crate) use thread::renew;
 pub(crate) use thread::{
     after_fork, end_recording, look, prepare, restart_thread, share_descriptors, start,
     stop_if_writer, stop_thread, tid,
@@ -360,6 +366,12 @@ impl Writer {
         while !request_word::is_asked(FINISH | END) {
             if allocator::is_short() {
                 return false;
+            }
+            #[cfg(feature = "attach")]
+            if attach_block::is_end_asked() {
+                phase::end();
+                request_word::post(END);
+                continue;
             }
             if THREAD_STOP.is_asked() {
                 self.drain_all(session);

@@ -43,7 +43,8 @@ unsafe impl GlobalAlloc for OwnArena {
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         if !RESERVE.contains(ptr) {
             // SAFETY: the argument of `dealloc`.
-            let moved = unsafe { own_arena::reallocate(ptr, new_size, layout.align()) };
+            let moved =
+                unsafe { own_arena::reallocate(ptr, layout.size(), new_size, layout.align()) };
             if !moved.is_null() {
                 return moved;
             }

@@ -50,7 +50,12 @@ pub(crate) fn allocate(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
 ///
 /// # Safety
 /// `ptr` is a live block from [`allocate`].
-pub(crate) unsafe fn reallocate(ptr: *mut u8, size: usize, alignment: usize) -> *mut u8 {
+pub(crate) unsafe fn reallocate(
+    ptr: *mut u8,
+    _old: usize,
+    size: usize,
+    alignment: usize,
+) -> *mut u8 {
     let flags = sys::MALLOCX_ALIGN(alignment) | flags();
     // SAFETY: the caller's promise; a failure leaves the block as it is.
     let resize = || unsafe { sys::rallocx(ptr.cast(), size.max(1), flags) };

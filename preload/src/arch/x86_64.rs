@@ -2,8 +2,10 @@
 
 pub(crate) mod counter;
 pub(crate) mod entry_stubs;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod jemalloc_fast_path;
 pub(crate) mod memory;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod next_fast_path;
 pub(crate) mod probes;
 pub(crate) mod registers;

@@ -44,13 +44,15 @@ use crate::os::link_map::{self, Module};
 use crate::os::sys::{File, MappedFile};
 use crate::recording::sampled_blocks;
 use crate::state::thread::{self, Inside, Thread};
+use crate::unwind::modules;
 use crate::unwind::walk::WalkStart;
 
 mod functions;
 mod named;
+#[cfg(not(feature = "attach"))]
 pub(crate) mod opened;
 
-use functions::{Call, Family, is_usual, known_by};
+use functions::{Call, Family, is_flat_in_glibc, is_usual, known_by};
 use named::Named;
 
 /// A tapped function.
@@ -177,6 +179,13 @@ unsafe extern "C-unwind" fn tapped(
             end_sample(argument(ptr));
             tap.call(registers)
         }
+        Call::Unload => {
+            // Blocks that destructors of the library allocate are the program's.
+            // SAFETY: as in `Tap::call`.
+            let answer = unsafe { call_moved(registers, tap.moved) };
+            modules::note_dlclose();
+            answer
+        }
         Call::FreeUnseen => {
             note_unseen_frees(c"mi_heap_destroy");
             tap.call(registers)
@@ -290,6 +299,7 @@ pub(crate) fn read_named(value: &str) {
 /// own `malloc` stands before this library's, and is tapped, too.
 ///
 /// The caller is the only thread, inside of our code.
+#[cfg(not(feature = "attach"))]
 pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for module in link_map::modules().filter(|module| !module.is_ours()) {
@@ -298,12 +308,47 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
     outcomes
 }
 
+/// In a running process: prepares the taps of all allocators, those of the library that serves the
+/// program among them. Nothing is changed yet. `is_known` is true for the address of a module that
+/// was prepared before. `take` gets the changes of each allocator's entries, and the module's
+/// address.
+///
+/// The loader's list does not change meanwhile.
+#[cfg(feature = "attach")]
+pub(crate) fn prepare(
+    is_known: impl Fn(u64) -> bool,
+    mut take: impl FnMut(&[Jump], u64) -> Result<(), String>,
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for module in link_map::modules().filter(|module| !module.is_ours()) {
+        let start = module.address(0);
+        if !is_known(start) {
+            let take = &mut |planned: &Planned, _: &Range<u64>| take(&planned.jumps, start);
+            for_each_allocator(module, false, take, &mut outcomes);
+        }
+    }
+    outcomes
+}
+
 /// Taps the allocators of a module. `is_at_rest` returns true if no other thread runs code in that
 /// range.
+#[cfg(not(feature = "attach"))]
 fn install_in(
     module: &Module,
     owns_malloc: bool,
     is_at_rest: &dyn Fn(&Range<u64>) -> bool,
+    outcomes: &mut Vec<Outcome>,
+) {
+    let take = &mut |planned: &Planned, code: &Range<u64>| apply(planned, code, is_at_rest);
+    for_each_allocator(module, owns_malloc, take, outcomes);
+}
+
+/// Prepares the taps of each allocator of a module, and hands them to `take`, with the range of the
+/// module's code.
+fn for_each_allocator(
+    module: &Module,
+    owns_malloc: bool,
+    take: &mut Take<'_>,
     outcomes: &mut Vec<Outcome>,
 ) {
     let is_program = module.path().is_empty();
@@ -326,14 +371,19 @@ fn install_in(
     };
     let named = NAMED.get().map_or(&[][..], Vec::as_slice).iter();
     let named: Vec<_> = named.filter(|it| it.is_in(name.as_bytes())).collect();
-    if is_system && !is_marked && named.is_empty() {
+    // In a running process, the functions behind `malloc` are tapped as all others.
+    let serves = cfg!(feature = "attach")
+        && allocator::next_library().is_some_and(|library| library == module.path());
+    let closes = cfg!(feature = "attach") && module.function(c"dlclose").is_some();
+    if is_system && !is_marked && named.is_empty() && !serves && !closes {
         return;
     }
+    let owns_malloc = owns_malloc && is_program || serves;
     let file = File::open(path, libc::O_RDONLY, 0).ok();
     let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
         return;
     };
-    let is_wanted = is_marked || is_program && owns_malloc || !named.is_empty();
+    let is_wanted = is_marked || owns_malloc || closes || !named.is_empty();
     let debug_file = match ElfSymbols::full(file.bytes()) {
         Some(_) => None,
         None => elf_symbols::debug_file(file.bytes()),
@@ -348,29 +398,45 @@ fn install_in(
         return;
     };
     let code = module.address(code.start)..module.address(code.end);
-    let mut tapped = Vec::new();
+    let mut tapped: Vec<u64> = Vec::new();
     let is_next = allocator::next_library().is_some_and(|library| library == module.path());
     let named = named.into_iter().map(Functions::Named);
-    let known = allocators(&symbols, is_program && owns_malloc);
+    let mut known = allocators(&symbols, owns_malloc);
+    if closes {
+        known.push((Family::Loader, b""));
+    }
     let known = known
         .into_iter()
         .map(|(family, prefix)| Functions::Known(family, prefix));
     for functions in named.chain(known) {
         let is_usual = matches!(functions, Functions::Known(Family::Usual, _));
-        if is_next && !is_usual {
+        if is_next && !is_usual && !serves {
             continue; // its functions have the usual names, too, and are called from our hooks
         }
-        let name = format!("{} in {name}", functions.name(is_program));
+        let name = format!("{} in {name}", functions.name(is_program || owns_malloc));
         let wanted = Wanted {
             module,
             code: code.clone(),
             functions,
-            is_program,
-            is_at_rest,
+            has_usual_names: owns_malloc || is_program,
+            is_glibc: module.file() == b"libc.so.6",
         };
-        outcomes.push(match tap(&wanted, &symbols, &mut tapped) {
-            Ok(0) => continue,
-            Ok(number) => Outcome::Tapped(format!("{name} ({number} functions)")),
+        let planned = plan(&wanted, &symbols, &tapped).and_then(|planned| {
+            if !planned.entries.is_empty() {
+                take(&planned, &code)?;
+            }
+            Ok(planned.entries)
+        });
+        outcomes.push(match planned {
+            Ok(entries) if entries.is_empty() => continue,
+            Ok(entries) => {
+                let number = entries.len();
+                tapped.extend(entries);
+                if matches!(functions, Functions::Known(Family::Loader, _)) {
+                    continue;
+                }
+                Outcome::Tapped(format!("{name} ({number} functions)"))
+            }
             Err(why) if is_usual => Outcome::RefusedMalloc(why),
             Err(why) => Outcome::Refused(format!("{name}: {why}")),
         });
@@ -442,9 +508,58 @@ struct Wanted<'a> {
     /// The module's code.
     code: Range<u64>,
     functions: Functions<'a>,
-    is_program: bool,
-    /// Returns true if no other thread runs code in that range.
-    is_at_rest: &'a dyn Fn(&Range<u64>) -> bool,
+    /// True if functions of the usual names are called by these names.
+    has_usual_names: bool,
+    is_glibc: bool,
+}
+
+/// The change of one entry.
+pub(crate) struct Jump {
+    /// Where the jump is written.
+    pub(crate) at: u64,
+    /// The bytes that it replaces.
+    pub(crate) old: [u8; 5],
+    pub(crate) new: [u8; 5],
+    /// Bytes of the instructions that have moved.
+    #[cfg(feature = "attach")]
+    pub(crate) moved: usize,
+}
+
+/// An allocator whose functions can be tapped: the code is ready, and no entry is changed yet.
+struct Planned {
+    jumps: Vec<Jump>,
+    /// The addresses of the functions; none if all are known by other names.
+    entries: Vec<u64>,
+}
+
+/// Takes the changes of an allocator, and the range of the module's code.
+type Take<'a> = dyn FnMut(&Planned, &Range<u64>) -> Result<(), String> + 'a;
+
+/// Writes the jumps of an allocator, all or none. `is_at_rest` returns true if no other thread runs
+/// code in that range.
+#[cfg(not(feature = "attach"))]
+fn apply(
+    planned: &Planned,
+    code: &Range<u64>,
+    is_at_rest: &dyn Fn(&Range<u64>) -> bool,
+) -> Result<(), String> {
+    if !is_at_rest(code) {
+        return Err("threads that it has started do not come to rest".into());
+    }
+    let replace = |at: u64, bytes: &[u8]| {
+        // SAFETY: no other thread runs functions of the module, by the check above, and this one
+        // runs none. The module is not this library, and sealing has made changed pages executable.
+        unsafe { code::replace(at, bytes).or_else(|_| code::replace_by_protection(at, bytes)) }
+    };
+    for (number, jump) in planned.jumps.iter().enumerate() {
+        if let Err(why) = replace(jump.at, &jump.new) {
+            for done in &planned.jumps[..number] {
+                let _ = replace(done.at, &done.old);
+            }
+            return Err(format!("its code cannot be changed: {why}"));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the check for a call. `None`: the handler serves each call.
@@ -508,13 +623,9 @@ fn check_parts(
     Ok(())
 }
 
-/// Taps all functions of an allocator, or none. Returns their number. `tapped` are the addresses of
+/// Prepares the taps of all functions of an allocator, or of none. `tapped` are the addresses of
 /// all functions of the module that are tapped: allocators have several names for one function.
-fn tap(
-    wanted: &Wanted<'_>,
-    symbols: &ElfSymbols<'_>,
-    tapped: &mut Vec<u64>,
-) -> Result<usize, String> {
+fn plan(wanted: &Wanted<'_>, symbols: &ElfSymbols<'_>, tapped: &[u64]) -> Result<Planned, String> {
     let mut planned: Vec<(Call, u64, EntryPatch)> = Vec::new();
     let mut planned_names = Vec::new();
     for function in symbols.functions() {
@@ -522,7 +633,7 @@ fn tap(
             continue;
         };
         let is_known = matches!(wanted.functions, Functions::Known(..));
-        if !wanted.is_program && is_known && is_usual(function.name) {
+        if !wanted.has_usual_names && is_known && is_usual(function.name) {
             continue; // the program calls this library's function of that name
         }
         let entry = wanted.module.address(function.value);
@@ -548,14 +659,20 @@ fn tap(
     }
     check_parts(wanted, symbols, &planned, &planned_names)?;
     if planned.is_empty() {
-        return Ok(0); // all of them are known by other names
+        return Ok(Planned {
+            jumps: Vec::new(),
+            entries: Vec::new(),
+        });
     }
     let each = Check::MOST + EntryPatch::MOST_MOVED + 2 * TAIL + 16;
     let mut generated = GeneratedCode::near(wanted.code.clone(), planned.len() * each)
         .ok_or("there is no room for generated code near it")?;
     let mut jumps = Vec::new();
+    #[cfg(feature = "attach")]
+    let mut moves = Vec::new();
     for (call, entry, plan) in &planned {
-        let check = match wanted.functions.is_flat(*call) {
+        let is_flat = wanted.functions.is_flat(*call) || wanted.is_glibc && is_flat_in_glibc(*call);
+        let check = match is_flat {
             true => check_of(*call).unwrap_or(Check::NONE),
             false => Check::NONE,
         };
@@ -591,26 +708,24 @@ fn tap(
         if !is_written {
             return Err("there is no room for generated code".into());
         }
-        jumps.push((plan.at(), plan.jump(start).map_err(|why| why.to_string())?));
+        let mut old = [0; 5];
+        old.copy_from_slice(&plan.replaced()[..5]);
+        jumps.push(Jump {
+            at: plan.at(),
+            old,
+            new: plan.jump(start).map_err(|why| why.to_string())?,
+            #[cfg(feature = "attach")]
+            moved: plan.len(),
+        });
+        #[cfg(feature = "attach")]
+        moves.push((*entry, tap.moved));
     }
     let seal = |why| format!("generated code cannot be made executable: {why}");
     generated.seal().map_err(seal)?;
-    if !(wanted.is_at_rest)(&wanted.code) {
-        return Err("threads that it has started do not come to rest".into());
+    #[cfg(feature = "attach")]
+    for (entry, moved) in moves {
+        allocator::redirect(entry, moved);
     }
-    let replace = |at: u64, bytes: &[u8]| {
-        // SAFETY: no other thread runs functions of the module, by the check above, and this one
-        // runs none. The module is not this library, and sealing has made changed pages executable.
-        unsafe { code::replace(at, bytes).or_else(|_| code::replace_by_protection(at, bytes)) }
-    };
-    for (number, (at, jump)) in jumps.iter().enumerate() {
-        if let Err(why) = replace(*at, jump) {
-            for (done, (_, _, plan)) in planned.iter().enumerate().take(number) {
-                let _ = replace(jumps[done].0, &plan.replaced()[..5]);
-            }
-            return Err(format!("its code cannot be changed: {why}"));
-        }
-    }
-    tapped.extend(planned.iter().map(|&(_, entry, _)| entry));
-    Ok(planned.len())
+    let entries = planned.iter().map(|&(_, entry, _)| entry).collect();
+    Ok(Planned { jumps, entries })
 }

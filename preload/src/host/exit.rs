@@ -116,6 +116,7 @@ pub(crate) extern "C" fn finish_last() {
     }
 }
 
+#[cfg(not(feature = "attach"))]
 macro_rules! export {
     ($($(#[$doc:meta])* $name:ident = $next:ident, $c_name:literal;)*) => {
         $(
@@ -143,6 +144,7 @@ macro_rules! export {
 }
 
 // No system call: a library behind this one may save its data here (Law 11).
+#[cfg(not(feature = "attach"))]
 export! {
     /// Ends the process, and runs no destructor but the end of the recording.
     _exit = UNDERSCORE_EXIT, c"_exit";
@@ -151,6 +153,7 @@ export! {
 }
 
 /// Returns the next definition before boot, or the system call if there is none.
+#[cfg(not(feature = "attach"))]
 extern "C" fn find_late(function: &NextSymbol) -> *mut c_void {
     extern "C" fn exit_group(status: c_int) -> ! {
         sys::exit_group(status)

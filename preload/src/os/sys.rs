@@ -25,9 +25,13 @@ mod stderr;
 mod wait;
 
 pub(crate) use attachable::map_attachable;
+#[cfg(feature = "attach")]
+pub(crate) use attachable::unmap_attachable;
 pub(crate) use fd_table::unshare_descriptors;
 pub(crate) use file::{File, Stat, stat_at, stat_of_target};
 pub(crate) use mapped_file::MappedFile;
+#[cfg(feature = "attach")]
+pub(crate) use memory::unmap;
 pub(crate) use memory::{
     Stack, address_space_is_limited, can_map, is_readable, map_at, map_stack, map_zeroed,
     place_for, protect, unshare,

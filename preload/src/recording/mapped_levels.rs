@@ -28,6 +28,18 @@ impl MappedLevels {
         }
     }
 
+    /// Unmaps all levels. No other thread reads them.
+    #[cfg(feature = "attach")]
+    pub(crate) fn clear(&self) {
+        self.count.store(0, Ordering::Release);
+        for (number, level) in self.levels.iter().enumerate() {
+            let memory = level.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            if !memory.is_null() {
+                sys::unmap(memory as u64, level_slots(number) * size_of::<Slot>());
+            }
+        }
+    }
+
     /// Clears the growth flag in a forked child.
     pub(crate) fn after_fork(&self) {
         self.growing.store(false, Ordering::Release);

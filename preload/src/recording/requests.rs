@@ -53,6 +53,23 @@ pub(crate) fn after_fork() {
     }
 }
 
+/// Before another recording in this process: gives back the page of the last one. The writer has
+/// ended, and no hook runs.
+#[cfg(feature = "attach")]
+pub(crate) fn renew() {
+    let page = SHARED.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if !page.is_null() {
+        // SAFETY: made by `make_page`; the caller's promise.
+        unsafe { sys::unmap_attachable(page.cast()) };
+    }
+}
+
+/// Like [`renew`], if a hook may still have the page: other processes do not find it any more.
+#[cfg(feature = "attach")]
+pub(crate) fn leave() {
+    after_fork();
+}
+
 /// The kinds of request that the program makes.
 pub(crate) enum RequestKind {
     /// A dump, with its reason.

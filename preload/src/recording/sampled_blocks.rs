@@ -59,6 +59,14 @@ pub(crate) fn make_table() -> bool {
     levels.count() > 0 || levels.grow(0) != Growth::Refused
 }
 
+/// Before another recording in this process: forgets all samples. No hook runs, and no seat keeps a
+/// spot.
+#[cfg(feature = "attach")]
+pub(crate) fn renew() {
+    TABLE.levels().clear();
+    FILTER.clear();
+}
+
 /// Resets the table's growth in a forked child.
 pub(crate) fn after_fork() {
     TABLE.levels().after_fork();

@@ -337,6 +337,15 @@ pub(crate) fn may_be_reading(snapshot: *mut Snapshot) -> bool {
     slots().any(|slot| slot.hazard.names(snapshot))
 }
 
+/// Before another recording in this process: gives back all kept spots. No hook runs.
+#[cfg(feature = "attach")]
+pub(crate) fn renew() {
+    for slot in slots() {
+        // SAFETY: the caller's promise: no thread has a seat.
+        unsafe { *slot.kept_spot.get() = None };
+    }
+}
+
 /// Repairs the seats in a forked child, which has one thread. Threads that had seats do not exist
 /// here and may have left them half changed (Law 7), so those seats stay taken for ever. If none is
 /// free, a new seat replaces the first one, as there may be no room for more.

@@ -218,6 +218,24 @@ pub(crate) fn abandon() {
     }
 }
 
+/// Before another recording in this process: frees the session of the last one. No hook runs, and
+/// the writer's thread has ended.
+#[cfg(feature = "attach")]
+pub(crate) fn renew() {
+    wakeup::after_fork();
+    let session = CURRENT.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if session.is_null() {
+        return;
+    }
+    // SAFETY: leaked by `install`, and by the caller's promise no other code has it.
+    let session = unsafe { Box::from_raw(session) };
+    for (_, lanes) in session.lanes() {
+        let bytes = LANE_HEADER + (session.lane_words + STACK_LANE) * size_of::<AtomicU64>();
+        sys::unmap(std::ptr::from_ref(lanes) as u64, bytes);
+    }
+    session.stacks.levels().clear();
+}
+
 /// Makes the thread of a forked child new to the next session.
 pub(crate) fn after_fork(thread: &Thread) {
     thread.session.set(0);

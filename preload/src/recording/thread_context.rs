@@ -53,6 +53,9 @@ pub(crate) fn prepare() -> bool {
     let mut block = Block { bias, address: 0 };
     // SAFETY: the callback's data is the block above, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut block).cast()) };
+    if cfg!(feature = "attach") && !is_static(block.address) {
+        return false;
+    }
     if block.address != 0 {
         let address = block.address.wrapping_add(offset);
         // Modules of the start have their blocks at one distance in every thread.
@@ -62,6 +65,13 @@ pub(crate) fn prepare() -> bool {
         );
     }
     block.address != 0
+}
+
+/// Returns true if that thread-local block of this thread, which libc has made, is at one distance
+/// in every thread. Between the frames of the thread and its pointer, there are no other blocks.
+fn is_static(block: u64) -> bool {
+    let frame = 0u8;
+    (&raw const frame as u64..thread_pointer() as u64).contains(&block)
 }
 
 /// The thread-local block of a module in this thread.

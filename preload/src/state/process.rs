@@ -66,6 +66,12 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
+/// Before another recording in this process: makes the line of every thread begin anew.
+#[cfg(feature = "attach")]
+pub(crate) fn renew() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
 /// In a forked child with id `pid` (0: record nothing in it): begins a new generation. Returns the
 /// parent's process id.
 pub(crate) fn after_fork(pid: u32) -> u32 {

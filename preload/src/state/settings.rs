@@ -8,7 +8,7 @@
 //! (`tests/tests/documents.rs`). A setting that is needed before the others has a function of its
 //! own here. A variable that only `heapprof` reads goes into [`OTHERS`].
 
-use heapprof_format::TAPPED;
+use heapprof_format::{ATTACHED, TAPPED};
 
 use crate::os::diagnostics::say;
 use crate::os::environment::Environment;
@@ -106,6 +106,10 @@ pub(crate) struct Settings {
     pub(crate) named_taps: Option<String>,
     /// The allocators that were tapped at boot, in words.
     pub(crate) tapped: Vec<String>,
+    /// The log's path without its ending, from the folder on. `None`: a name of the program's.
+    pub(crate) log_name: Option<Vec<u8>>,
+    /// True if recording began in a running process.
+    pub(crate) is_attached: bool,
     /// When the writer listens to `heapprof ctl`: from the start, never, or (`None`) from the first
     /// sample.
     pub(crate) control: Option<bool>,
@@ -178,6 +182,8 @@ impl Settings {
             taps: named_taps.is_some() || environment.choice(TAP, "on") != Some(false),
             named_taps,
             tapped: Vec::new(),
+            log_name: None,
+            is_attached: false,
             control: environment.choice("HEAPPROF_CONTROL", "listening from the first sample"),
         };
         // These two print a line if a value is invalid.
@@ -227,6 +233,9 @@ impl Settings {
         }
         if let Some(named) = &self.named_taps {
             all.push((TAP, named.clone()));
+        }
+        if self.is_attached {
+            all.push((ATTACHED, "1".to_owned()));
         }
         all.extend(self.tapped.iter().map(|what| (TAPPED, what.clone())));
         if let Some(prefix) = &self.prefix {

@@ -228,14 +228,23 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c
         // SAFETY: the loader's name, a C string or null.
         _ => unsafe { name_of(info.dlpi_name) },
     };
+    // A running process may unload libraries that it has opened. The libraries that it started
+    // with are not told apart here, but these stay.
+    let file = name.rsplit(|&byte| byte == b'/').next().unwrap_or(name);
+    let stays = !cfg!(feature = "attach")
+        || name.is_empty()
+        || file.starts_with(b"linux-vdso")
+        || file.starts_with(b"ld-linux")
+        || file == b"libc.so.6";
+    let memory = (!stays).then(Memory::open);
     let image = Image {
         bias: info.dlpi_addr,
         headers,
         name,
-        memory: None,
+        memory: memory.as_ref(),
     };
-    // SAFETY: the module is loaded, and the loader's lock is held by this call; found at boot, it
-    // stays.
+    // SAFETY: the module is loaded, and the loader's lock is held by this call. It stays, or it is
+    // read by checked reads.
     unsafe { add(snapshot, &image) };
     0
 }

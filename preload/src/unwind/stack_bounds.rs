@@ -47,6 +47,13 @@ pub(crate) fn remember_main(argv: u64) {
     MAIN_DESCRIPTOR.store(thread_pointer(), Ordering::Relaxed);
 }
 
+/// In a running process: remembers the end of the main thread's stack, and that thread's pointer.
+#[cfg(feature = "attach")]
+pub(crate) fn remember_main_thread(argv: u64, pointer: u64) {
+    MAIN_ANCHOR.store(argv, Ordering::Relaxed);
+    MAIN_DESCRIPTOR.store(pointer, Ordering::Relaxed);
+}
+
 /// Offset in a thread's descriptor of the lowest address of the stack's memory; the next word is
 /// the length in bytes. Or [`NOT_SEARCHED`], or [`NOT_FOUND`].
 static BLOCK_AT: AtomicUsize = AtomicUsize::new(NOT_SEARCHED);

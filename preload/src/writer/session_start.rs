@@ -45,6 +45,18 @@ static IS_EARLY: AtomicBool = AtomicBool::new(false);
 /// True if the session is to begin as soon as possible, to listen to requests, and has not begun.
 static IS_AWAITED: AtomicBool = AtomicBool::new(false);
 
+/// Before another recording in this process: forgets the settings and the state of the last one.
+#[cfg(feature = "attach")]
+pub(crate) fn renew() {
+    after_fork();
+    IS_AWAITED.store(false, Ordering::Release);
+    let settings = SETTINGS.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if !settings.is_null() {
+        // SAFETY: leaked by `prepare`; no other thread begins a session now.
+        drop(unsafe { Box::from_raw(settings) });
+    }
+}
+
 /// Stores the settings and the log, at boot, when everything else is ready. `output` is `None` if
 /// the first sample makes the log.
 pub(crate) fn prepare(settings: Settings, output: Option<Output>) {

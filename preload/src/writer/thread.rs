@@ -32,6 +32,33 @@ struct Handover {
 /// The writer of the session while it has no thread: see [`stop_thread`].
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 
+/// The writer of a recording that has ended, whose thread is at its last steps; or null.
+#[cfg(feature = "attach")]
+static ENDED: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Before another recording in this process: frees the writer of the last one (if `frees`).
+/// Returns false if its thread may still run.
+#[cfg(feature = "attach")]
+pub(crate) fn renew(frees: bool) -> bool {
+    let last = STACK_OWNER.load(Ordering::Relaxed);
+    if last != 0 {
+        wait_until_gone(last, clock::now_ns() + STOP_TIMEOUT_NS);
+        if sys::has_thread(last) {
+            return false;
+        }
+    }
+    let ended = ENDED.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if !ended.is_null() && frees {
+        // SAFETY: made from a box; its thread has ended, and no other thread has the address.
+        drop(unsafe { Box::from_raw(ended) });
+    }
+    IS_RUNNING.store(0, Ordering::Relaxed);
+    IS_HANDED_BACK.store(false, Ordering::SeqCst);
+    STOP_IS_CLAIMED.store(false, Ordering::SeqCst);
+    cut_mark::after_fork();
+    true
+}
+
 /// Resets the state in a forked child, whose writer has no thread yet.
 pub(crate) fn after_fork() {
     TID.store(0, Ordering::Relaxed);
@@ -352,6 +379,7 @@ extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
             writer.end_log(Some(session), EndReason::GaveUp);
         } else {
             let reason = match request_word::is_asked(END) {
+                true if cfg!(feature = "attach") => EndReason::Detached,
                 true => EndReason::GaveUp,
                 false => EndReason::Exit,
             };
@@ -363,6 +391,11 @@ extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
         Ok(true) => return std::ptr::null_mut(),
         Ok(false) => {}
         Err(_) => phase::give_up_after_panic("the writer"),
+    }
+    #[cfg(feature = "attach")]
+    {
+        ENDED.store(address, Ordering::Release);
+        crate::recording::attach_block::tell_ended();
     }
     TID.store(0, Ordering::Relaxed);
     session.tell_finished();

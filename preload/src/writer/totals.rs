@@ -164,6 +164,9 @@ impl Writer {
         if let Some(library) = allocator::next_library() {
             comments.push(format!("allocator: {}", library.to_string_lossy()));
         }
+        if self.settings.is_attached {
+            comments.push("attached: blocks from before are not known".to_owned());
+        }
         comments.extend([
             format!("command: {}", self.output.args.join(" ")),
             format!("pid: {}", sys::getpid()),

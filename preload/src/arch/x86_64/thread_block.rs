@@ -40,7 +40,12 @@ pub(crate) use declare_thread_block;
 /// says that the block begins at the thread pointer itself, where glibc's thread descriptor is.
 /// From glibc 2.26 on, the descriptor's bytes 128 to 640 are zero and unused (`__glibc_unused2` of
 /// `tcbhead_t`).
+#[cfg(not(feature = "attach"))]
 pub(crate) const RECORD_AT: usize = 128;
+/// Offset of a record in the thread block. The loader relocates this library before it runs, so the
+/// block needs no other room. Static thread-local memory is scarce in a running process.
+#[cfg(feature = "attach")]
+pub(crate) const RECORD_AT: usize = 0;
 
 /// Returns the address of this thread's block.
 #[inline(always)]

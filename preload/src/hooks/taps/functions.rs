@@ -21,11 +21,13 @@ pub(super) enum Call {
     FreeUnseen,
     /// The same, if the C string at `name` is that of jemalloc's control for it.
     Control { name: u8 },
+    /// May unload a library.
+    Unload,
 }
 
 use Call::{
     Allocate, AllocateArray, AllocateInto, Control, Free, FreeUnseen, Resize, ResizeArray,
-    ResizeInPlace,
+    ResizeInPlace, Unload,
 };
 
 /// A function: its name behind the allocator's prefix, and what a call does.
@@ -215,6 +217,9 @@ const SNMALLOC: &[Function] = &[
     (b"rust_realloc", Resize { ptr: 0, size: 3 }),
 ];
 
+/// The loader's functions by which a walk learns that code is gone.
+const LOADER: &[Function] = &[(b"dlclose", Unload)];
+
 /// An allocator, as its symbols tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
@@ -228,6 +233,8 @@ pub(super) enum Family {
     Snmalloc,
     /// The program's own malloc, under its usual names, and jemalloc's functions without a prefix.
     Usual,
+    /// The loader, which is no allocator.
+    Loader,
 }
 
 impl Family {
@@ -240,6 +247,7 @@ impl Family {
             Family::Tcmalloc => "tcmalloc",
             Family::Snmalloc => "snmalloc",
             Family::Usual => "malloc",
+            Family::Loader => "the loader",
         }
     }
 
@@ -251,6 +259,7 @@ impl Family {
             Family::Tcmalloc => &[STANDARD, TCMALLOC],
             Family::Snmalloc => &[SNMALLOC],
             Family::Usual => &[STANDARD, OPERATORS, JEMALLOC],
+            Family::Loader => &[LOADER],
         }
     }
 
@@ -262,6 +271,7 @@ impl Family {
             Family::Jemalloc => [&b"dallocx"[..], b"sdallocx"].contains(&rest),
             Family::Snmalloc => rest == b"rust_dealloc",
             Family::Mimalloc | Family::Tcmalloc | Family::Usual => rest == b"free",
+            Family::Loader => false,
         })
     }
 
@@ -270,6 +280,7 @@ impl Family {
         match self {
             Family::Jemalloc | Family::Tcmalloc | Family::Snmalloc => true,
             Family::Mimalloc | Family::Usual => matches!(call, Free { .. }),
+            Family::Loader => false,
         }
     }
 
@@ -280,6 +291,12 @@ impl Family {
         let mut functions = self.functions().iter().copied().flatten();
         functions.find_map(|&(name, call)| (name == rest).then_some(call))
     }
+}
+
+/// Returns true if such a function of glibc never calls another one that is tapped. Its functions
+/// for aligned blocks may call `malloc`.
+pub(super) fn is_flat_in_glibc(call: Call) -> bool {
+    matches!(call, Allocate { size: 0 } | AllocateArray { .. })
 }
 
 /// Returns true if that is a name of C's or C++'s, without a prefix.

@@ -37,6 +37,16 @@ pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
     address.map(|address| address as *mut u8)
 }
 
+/// Unmaps memory of [`map_attachable`]. The kernel frees it if no other process has it.
+///
+/// # Safety
+/// No other code of this process reads the memory.
+#[cfg(feature = "attach")]
+pub(crate) unsafe fn unmap_attachable(address: *mut u8) {
+    // SAFETY: the caller's promise.
+    let _ = unsafe { syscall(libc::SYS_shmdt, [address as u64, 0, 0, 0, 0, 0]) };
+}
+
 /// Makes a segment under a free key. If other processes hold all keys, the segment has no key.
 fn make(len: usize) -> Result<u64, Errno> {
     let new = libc::IPC_CREAT | libc::IPC_EXCL | 0o600;

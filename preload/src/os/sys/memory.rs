@@ -116,6 +116,14 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     .map(|address| address as *mut u8)
 }
 
+/// Unmaps memory of [`map_zeroed`] that no other code uses.
+#[cfg(feature = "attach")]
+pub(crate) fn unmap(address: u64, len: usize) {
+    // SAFETY: the callers have mapped it, and nothing reads it any more.
+    let _ = unsafe { syscall(libc::SYS_munmap, [address, len as u64, 0, 0, 0, 0]) };
+    return_place(address, len as u64);
+}
+
 /// Maps `len` bytes of zeroed memory at that address. `None`: something is mapped there, or there
 /// is no memory.
 pub(crate) fn map_at(address: u64, len: usize) -> Option<u64> {

@@ -108,7 +108,11 @@ impl Output {
             listed.push((EXECUTED_AS.to_owned(), name.clone()));
         }
         if let Some(library) = allocator::next_library() {
-            listed.push((ALLOCATOR.to_owned(), library.to_string_lossy().into_owned()));
+            let library = match library.is_empty() {
+                true => output.program.clone(), // the loader's name of the program
+                false => library.to_string_lossy().into_owned(),
+            };
+            listed.push((ALLOCATOR.to_owned(), library));
         }
         if let Some(forked) = &forked {
             listed.push((FORKED_AT.to_owned(), forked.forked_ns.to_string()));
@@ -314,7 +318,10 @@ const MAX_RETRIES: u32 = 100;
 /// Makes a log under the first base where it is possible. Returns the base and the log.
 fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, Appended), NoLog> {
     let pid = sys::getpid();
-    let file = own_name(name, pid);
+    let file = match &settings.log_name {
+        Some(path) => path.clone(),
+        None => own_name(name, pid),
+    };
     let under_own_name = |path: &[u8]| make_at(settings, path, |base| first_free(numbered(base)));
     let (variable, path, made) = match &settings.prefix {
         None => ("", file.clone(), under_own_name(&file)),

@@ -1,0 +1,53 @@
+//! The allocator of libheapprof-attach.so: the program's own, for the program and for this library.
+//!
+//! The program keeps its allocator, whose functions are tapped. This library's own memory comes
+//! from the same allocator (`programs_heap`), past the taps. So there is no second allocator in the
+//! process, and no thread-local memory of one.
+//!
+//! The interface is that of the folder's other root, `allocator.rs`.
+//!
+//! May import: arch, os, state.
+
+use std::ffi::{CStr, c_void};
+
+use crate::state::thread::Thread;
+
+mod global;
+#[path = "programs_heap.rs"]
+mod own_arena;
+
+pub(crate) use global::{
+    can_allocate, can_map, give_up_without_memory, is_short, prepare as set_writer_stop,
+};
+pub(crate) use own_arena::{library as next_library, prepare, redirect};
+
+/// How a block was requested.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// Its allocator has reported it. It counts as large as requested.
+    Reported,
+}
+
+/// Returns the usable bytes of a new block.
+///
+/// # Safety
+/// Any arguments may be passed. The signature is that of the other allocator.
+pub(crate) unsafe fn usable_of_new(_: *mut c_void, size: usize, _: Fit) -> usize {
+    size
+}
+
+/// No effect: this library has no cache of blocks.
+pub(crate) fn collect_cache_garbage_if_due(_: &Thread) {}
+
+/// No effect: the program's allocator returns memory as it likes.
+pub(crate) fn decay() {}
+
+/// Returns 0: there is no memory that [`decay`] would return.
+pub(crate) fn dirty_bytes() -> usize {
+    0
+}
+
+/// Returns true: the program keeps its own allocator.
+pub(crate) fn has_next() -> bool {
+    true
+}
