@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    bundle, completions, ctl, diff, dump, export, info, join, man, push, report, run, serve,
-    symbolize, timeline, top, tree, watch,
+    attach, bundle, completions, ctl, detach, diff, dump, export, info, join, man, push, report,
+    run, serve, symbolize, timeline, top, tree, watch,
 };
 use heapprof_symbolizer::memory::OF_SERVICES;
 use options::quantity::bytes;
@@ -75,6 +75,8 @@ enum Command {
     Bundle(bundle::Args),
     Push(push::Args),
     Ctl(ctl::Args),
+    Attach(attach::Args),
+    Detach(detach::Args),
     Serve(serve::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -111,6 +113,8 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Push(args) => push::run(&args)?,
         Command::Ctl(args) => ctl::run(&args)?,
+        Command::Attach(args) => attach::run(&args)?,
+        Command::Detach(args) => detach::run(&args)?,
         Command::Serve(args) => serve::run(&args)?,
         Command::Completions(args) => completions::run(&args, Cli::command())?,
         Command::Man(args) => man::run(&args, Cli::command())?,

@@ -183,7 +183,7 @@ fn why_none(pid: u32, maps: &str, denied: bool) -> String {
     if denied {
         return not_permitted("the user who started it");
     }
-    if !maps.contains("/libheapprof.so") {
+    if !maps.contains("libheapprof") {
         return "it does not run under libheapprof.so".into();
     }
     if namespace(&pid.to_string()) != namespace("self") {

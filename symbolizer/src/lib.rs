@@ -26,6 +26,7 @@
 //! | [`export`], `report`, `join` | other programs' formats, a page, one log | up to `analysis` |
 //! | `input` | a file of any form | up to `join` |
 //! | [`push`] | messages for a store of profiles, and their delivery | up to `input` |
+//! | [`attach`] | heapprof's library in a process that runs already | |
 //! | [`control`] | the control page of a running program | |
 //! | [`serve`] | the HTTP server: logs that grow, as profiles, metrics and pages | up to `input` |
 //! | [`watch`] | a log that grows, in a terminal | up to `input` |
@@ -33,6 +34,7 @@
 //!
 //! `scripts/check-layers` keeps this order.
 
+pub mod attach;
 pub mod control;
 pub mod export;
 pub mod memory;

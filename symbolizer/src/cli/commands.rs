@@ -4,9 +4,11 @@
 //!
 //! Not here: an argument or a table that two commands share.
 
+pub(crate) mod attach;
 pub(crate) mod bundle;
 pub(crate) mod completions;
 pub(crate) mod ctl;
+pub(crate) mod detach;
 pub(crate) mod diff;
 pub(crate) mod dump;
 pub(crate) mod export;

@@ -9,4 +9,5 @@ pub(crate) mod logs;
 pub(crate) mod one;
 pub(crate) mod process;
 pub(crate) mod several;
+pub(crate) mod signals;
 pub(crate) mod source;

@@ -1,7 +1,6 @@
 //! `heapprof push`: sends profiles to a store every few seconds.
 
 mod credentials;
-mod signals;
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -14,13 +13,13 @@ use heapprof_symbolizer::push::{
 use heapprof_symbolizer::{InputError, Symbols, raise_limit_of_files};
 
 use crate::cli::inputs::process::log_of;
+use crate::cli::inputs::signals::Signals;
 use crate::cli::options::choice::choice;
 use crate::cli::options::quantity;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::say;
 use credentials::CredentialArgs;
-use signals::Signals;
 
 /// How often losses and failures are told.
 const TELL: Duration = Duration::from_secs(60);

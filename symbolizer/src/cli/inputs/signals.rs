@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 const ASKING: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// See the module's text.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     set: libc::sigset_t,
 }
 
 impl Signals {
     /// Blocks the signals. To be called while the process has one thread.
-    pub(super) fn block() -> Signals {
+    pub(crate) fn block() -> Signals {
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
         // SAFETY: `set` is room for a signal set; the call initialises it.
         unsafe { libc::sigemptyset(set.as_mut_ptr()) };
@@ -30,7 +30,7 @@ impl Signals {
     }
 
     /// Waits until then, or for a signal: then returns true.
-    pub(super) fn came_before(&self, until: Instant) -> bool {
+    pub(crate) fn came_before(&self, until: Instant) -> bool {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let time = libc::timespec {
@@ -51,7 +51,7 @@ impl Signals {
     }
 
     /// Lets the next signal end the process at once.
-    pub(super) fn unblock(&self) {
+    pub(crate) fn unblock(&self) {
         let set = &raw const self.set;
         // SAFETY: the set is initialised; a null pointer asks for no old mask.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set, std::ptr::null_mut()) };

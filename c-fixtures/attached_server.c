@@ -1,0 +1,229 @@
+/* A server for `heapprof attach`: threads that allocate all the time, threads that wait in system
+ * calls, and bursts of blocks on demand.
+ *
+ *   attached_server [THREADS]     8 busy threads, if none are named
+ *
+ * A line on standard input is a command, which is answered by a line:
+ *   burst COUNT   each busy thread allocates COUNT blocks of 23100 + NUMBER bytes and frees them
+ *   keep COUNT    the main thread allocates COUNT blocks of 23200 bytes, and keeps them
+ *   drop          the main thread frees the blocks that it keeps
+ *   resize COUNT  the main thread allocates COUNT blocks of 23300 bytes, and resizes them to 23400
+ *   fork          a child allocates and ends
+ *   errors        how many waits ended otherwise than they should
+ *   interrupts    how many waits for events were interrupted, which the kernel does after a stop
+ *   quit          ends
+ *
+ * The waits have no deadline of their own, or a deadline that is checked.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MOST 64
+#define KEPT 100000
+
+static atomic_int errors, interrupts, wanted, done, generation, ending, begun;
+static int never[2];
+static void *kept[KEPT];
+static int kept_count;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec * 1e-9;
+}
+
+static void fail(const char *what, double since, int error) {
+    fprintf(stderr, "attached_server: %s ended after %.4f s, error %d\n", what, now() - since, error);
+    errors++;
+}
+
+/* A wait of `seconds` that has ended: neither early, nor by an error. */
+static void check(const char *what, double since, double seconds, int is_wrong) {
+    double took = now() - since;
+    if (!ending && (is_wrong || took < seconds - 0.001 || took > seconds + 5))
+        fail(what, since, errno);
+}
+
+__attribute__((noinline)) static void *site_burst(int number) {
+    void *block = malloc(23100 + number);
+    memset(block, number, 64);
+    return block;
+}
+
+static void *busy(void *argument) {
+    int number = (int)(long)argument, seen = 0;
+    unsigned random = number + 1;
+    begun++;
+    while (!ending) {
+        int current = generation;
+        if (current != seen) {
+            seen = current;
+            for (int left = wanted; left > 0; left--)
+                free(site_burst(number));
+            done++;
+        }
+        void *blocks[16];
+        for (int i = 0; i < 16; i++) {
+            random = random * 1103515245 + 12345;
+            size_t size = 1 + (random >> 16) % 2000;
+            blocks[i] = random & 1 ? malloc(size) : calloc(1, size);
+            if (!blocks[i])
+                abort();
+            memset(blocks[i], number, size);
+        }
+        for (int i = 0; i < 16; i++) {
+            if (*(unsigned char *)blocks[i] != number)
+                abort();
+            if (i % 4 == 0)
+                blocks[i] = realloc(blocks[i], 3000);
+            free(blocks[i]);
+        }
+    }
+    return NULL;
+}
+
+static void *sleeper(void *unused) {
+    (void)unused;
+    begun++;
+    while (!ending) {
+        struct timespec time = {0, 150000000}, rest = {0, 0};
+        double since = now();
+        check("nanosleep", since, 0.15, nanosleep(&time, &rest) != 0);
+    }
+    return NULL;
+}
+
+static void *poller(void *unused) {
+    (void)unused;
+    begun++;
+    while (!ending) {
+        struct pollfd one = {.fd = never[0], .events = POLLIN};
+        double since = now();
+        check("poll", since, 0.13, poll(&one, 1, 130) != 0);
+        struct timeval time = {0, 70000};
+        fd_set set;
+        FD_ZERO(&set);
+        FD_SET(never[0], &set);
+        since = now();
+        check("select", since, 0.07, select(never[0] + 1, &set, NULL, NULL, &time) != 0);
+    }
+    return NULL;
+}
+
+static void *waiter(void *unused) {
+    (void)unused;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
+    begun++;
+    while (!ending) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 110000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_mutex_lock(&mutex);
+        double since = now();
+        int answer = pthread_cond_timedwait(&condition, &mutex, &until);
+        pthread_mutex_unlock(&mutex);
+        check("pthread_cond_timedwait", since, 0.109, answer != ETIMEDOUT);
+    }
+    return NULL;
+}
+
+static void *epoller(void *unused) {
+    (void)unused;
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    begun++;
+    while (!ending) {
+        struct epoll_event event;
+        double since = now();
+        int answer = epoll_wait(epoll, &event, 1, 90);
+        if (answer < 0 && errno == EINTR)
+            interrupts++;
+        else
+            check("epoll_wait", since, 0.09, answer != 0);
+    }
+    close(epoll);
+    return NULL;
+}
+
+static void *reader(void *unused) {
+    (void)unused;
+    char byte;
+    double since = now();
+    begun++;
+    /* Ends when the other end is closed. */
+    if (read(never[0], &byte, 1) != 0 || !ending)
+        fail("read", since, errno);
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    int threads = argc > 1 ? atoi(argv[1]) : 8;
+    pthread_t ids[MOST + 5];
+    void *(*waits[])(void *) = {sleeper, poller, waiter, epoller, reader};
+    if (threads > MOST || pipe(never) != 0)
+        return 1;
+    for (int i = 0; i < threads; i++)
+        pthread_create(&ids[i], NULL, busy, (void *)(long)i);
+    for (int i = 0; i < 5; i++)
+        pthread_create(&ids[threads + i], NULL, waits[i], NULL);
+    while (begun < threads + 5)
+        usleep(1000);
+    puts("ready");
+    fflush(stdout);
+    char line[100];
+    while (fgets(line, sizeof line, stdin)) {
+        int count = 0;
+        if (sscanf(line, "burst %d", &count) == 1) {
+            wanted = count;
+            done = 0;
+            generation++;
+            while (done < threads)
+                usleep(1000);
+        } else if (sscanf(line, "keep %d", &count) == 1) {
+            while (count-- > 0 && kept_count < KEPT)
+                kept[kept_count++] = malloc(23200);
+        } else if (strncmp(line, "drop", 4) == 0) {
+            while (kept_count > 0)
+                free(kept[--kept_count]);
+        } else if (sscanf(line, "resize %d", &count) == 1) {
+            while (count-- > 0)
+                free(realloc(malloc(23300), 23400));
+        } else if (strncmp(line, "fork", 4) == 0) {
+            pid_t child = fork();
+            if (child == 0) {
+                for (int i = 0; i < 1000; i++)
+                    free(malloc(23500));
+                _exit(7);
+            }
+            int status = 0;
+            waitpid(child, &status, 0);
+            count = WEXITSTATUS(status);
+        } else if (strncmp(line, "errors", 6) == 0) {
+            count = errors;
+        } else if (strncmp(line, "interrupts", 10) == 0) {
+            count = interrupts;
+        } else {
+            break;
+        }
+        printf("done %d\n", count);
+        fflush(stdout);
+    }
+    ending = 1;
+    close(never[1]);
+    for (int i = 0; i < threads + 5; i++)
+        pthread_join(ids[i], NULL);
+    printf("ended %d\n", (int)errors);
+    return errors != 0;
+}

@@ -1,0 +1,511 @@
+//! Attach: heapprof's library in a process that runs already, and out of it again.
+//!
+//! ```text
+//!  heapprof attach                                   the process
+//!  borrows a thread at a safe point ───────────────> creates a thread, goes on
+//!                                                    the new one loads the library, which prepares
+//!  stops all threads, writes jumps, lets them go ──> allocations pass the library
+//!  heapprof detach: stops all threads, writes the
+//!  old bytes back ─────────────────────────────────> the log is completed
+//! ```
+//!
+//! Whoever kills this program leaves a process that runs: code that a borrowed thread executes
+//! brings the thread back by itself, and the kernel lets stopped threads go on.
+//!
+//! | danger | file |
+//! | --- | --- |
+//! | `ptrace`: a thread is held | `tracee.rs` |
+//! | the memory of the process is written | `memory.rs` |
+//! | a borrowed thread executes code of ours | `borrowed_code.rs`, `borrowing.rs` |
+//! | a thread holds a lock | `safe_point.rs` |
+//! | a thread is in the middle of a changed instruction | `all_threads.rs` |
+//!
+//! Not here: the words on the terminal (`cli`), and the recording (the library).
+
+use std::fs;
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use heapprof_format::{AttachBlock, AttachBlockView, AttachInput, AttachPatch, attach_state};
+
+mod all_threads;
+mod borrowed_code;
+mod borrowing;
+mod memory;
+mod modules;
+mod safe_point;
+mod target;
+mod tracee;
+
+use all_threads::{AllThreads, has_thread};
+use memory::Memory;
+use safe_point::Judge;
+use target::{Loaded, Presence, Target};
+use tracee::{Registers, release_all_late, release_late};
+
+/// How long the library has to prepare.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to wait for a moment when no thread is in the middle of a changed instruction.
+const PATCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the library has to complete the log.
+const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long to wait for threads to leave the library.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time between two looks.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The wishes of a user: the samples, and the place of the log.
+#[derive(Debug, Clone)]
+pub struct Wishes {
+    /// Mean sampling interval in bytes.
+    pub interval: u64,
+    /// Most frames of a stack.
+    pub depth: u32,
+    /// The folder of the log, as the process sees it.
+    pub folder: PathBuf,
+    /// The log's path without its ending, from that folder on; empty: a name of the program's.
+    pub name: Vec<u8>,
+    /// The library's file.
+    pub library: PathBuf,
+}
+
+/// A recording that has begun.
+#[derive(Debug)]
+pub struct Begun {
+    /// The log, as the process sees it.
+    pub log: String,
+    /// How many threads the process had.
+    pub threads: usize,
+    /// How many functions were changed.
+    pub functions: usize,
+    /// How long all threads were stopped.
+    pub stopped: Duration,
+    /// How long the thread was stopped that created the library's thread.
+    pub borrowed: Duration,
+}
+
+impl Begun {
+    /// Lets threads go that were in a part of the kernel that nothing interrupts. To be called now
+    /// and then.
+    pub fn look_after(&self) {
+        release_late();
+    }
+}
+
+/// A recording that has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The log, as the process sees it.
+    pub log: String,
+    /// How long all threads were stopped.
+    pub stopped: Duration,
+    /// True if a thread is still in code of the library.
+    pub is_code_in_use: bool,
+}
+
+/// Why heapprof was not attached.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It runs under the preloaded library, which is controlled in another way.
+    Preloaded,
+    /// In words.
+    Because(String),
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Refusal {
+        Refusal::Because(why)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(why: &str) -> Refusal {
+        Refusal::Because(why.into())
+    }
+}
+
+/// Begins to record a process.
+///
+/// # Errors
+/// Why not. The process goes on as before.
+pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
+    let _lock = lock(pid)?;
+    let target = Target::of(pid)?;
+    let mut input = AttachInput::new(
+        wishes.interval,
+        wishes.depth,
+        wishes.folder.as_os_str().as_encoded_bytes(),
+        &wishes.name,
+    )
+    .ok_or("the path of the log is too long")?;
+    wait_for_carrier(pid)?;
+    let before = match target.presence() {
+        Presence::Preloaded => return Err(Refusal::Preloaded),
+        Presence::Nothing => None,
+        Presence::Loaded(all) => {
+            for loaded in &all {
+                let is_quiet = prepare_again(pid, &target, loaded)?;
+                input.is_quiet = u32::from(is_quiet);
+            }
+            all.into_iter().next_back()
+        }
+    };
+    let library = fs::read(&wishes.library)
+        .map_err(|error| format!("cannot read {}: {error}", wishes.library.display()))?;
+    let mut visit = borrowing::Visit::begin(pid, &target, before.as_ref(), input, &library)?;
+    let planned = wait_until_planned(pid, &mut visit, before);
+    let (loaded, view) = match planned {
+        Ok(planned) => planned,
+        Err(why) => {
+            let _ = visit.finish(pid, &target);
+            return Err(why.into());
+        }
+    };
+    let outcome = patch(pid, &target.memory, &view, &mut visit);
+    let (all, functions) = match outcome {
+        Ok(done) => done,
+        Err(why) => {
+            // The library stops to wait for the changes.
+            let _ = set_state(&target.memory, &loaded, attach_state::ENDED);
+            let _ = visit.finish(pid, &target);
+            return Err(why.into());
+        }
+    };
+    set_state(&target.memory, &loaded, attach_state::PATCHED)?;
+    let threads = all.len();
+    let stopped = all.release();
+    visit.finish(pid, &target)?;
+    Ok(Begun {
+        log: view.message,
+        threads,
+        functions,
+        stopped,
+        borrowed: visit.borrowed,
+    })
+}
+
+/// A name that one program has at a time, and loses when it ends: who attaches and who detaches
+/// must not do so at once.
+struct Lock(#[expect(dead_code, reason = "held, and closed when dropped")] UnixDatagram);
+
+fn lock(pid: u32) -> Result<Lock, String> {
+    let name = format!("heapprof-attach-{pid}");
+    let socket =
+        SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
+    socket.map(Lock).map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => "another heapprof is just at work with it".to_owned(),
+        _ => format!("cannot tell whether another heapprof is at work with it: {error}"),
+    })
+}
+
+/// Waits for the end of a thread that loads the library for a program that was killed.
+fn wait_for_carrier(pid: u32) -> Result<(), String> {
+    let until = Instant::now() + END_TIMEOUT;
+    while thread_named(pid, borrowed_code::CARRIER_NAME).is_some() {
+        // If the library waits for changes of entries, it is told that there will be none.
+        if let Ok(target) = Target::of(pid)
+            && let Presence::Loaded(all) = target.presence()
+        {
+            for loaded in &all {
+                if read_block(&target.memory, loaded)
+                    .is_ok_and(|it| it.state == attach_state::PLANNED)
+                {
+                    set_state(&target.memory, loaded, attach_state::ENDED)?;
+                }
+            }
+        }
+        if Instant::now() > until {
+            return Err(
+                "a thread of an earlier heapprof attach is still loading its library".into(),
+            );
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Checks the state of a library that is loaded already. Returns true if no thread is in its code.
+fn prepare_again(pid: u32, target: &Target, loaded: &Loaded) -> Result<bool, String> {
+    let view = read_block(&target.memory, loaded)?;
+    if view.pid != own_pid(pid) {
+        return Err("it is a copy (fork) of a process that heapprof was attached to".into());
+    }
+    match view.state {
+        attach_state::PATCHED => {
+            return Err(format!(
+                "heapprof is attached already; it records to {}.heaplog (heapprof detach {pid} ends that)",
+                view.message.trim_end_matches(".heaplog")
+            ));
+        }
+        attach_state::PREPARING | attach_state::PLANNED => {
+            // The program that attached was killed. Its library gives up.
+            set_state(&target.memory, loaded, attach_state::ENDED)?;
+        }
+        _ => {}
+    }
+    let until = Instant::now() + END_TIMEOUT;
+    while writer_of(pid).is_some() {
+        if Instant::now() > until {
+            return Err("the library in it does not end the last recording".into());
+        }
+        std::thread::sleep(LOOK);
+    }
+    // A killed program may have left some entries changed.
+    let (_, is_quiet) = restore(pid, target, loaded, &view)?;
+    // The state of the last recording must not be taken for that of the next one.
+    set_state(&target.memory, loaded, attach_state::IDLE)?;
+    Ok(is_quiet)
+}
+
+/// Returns the process's id as it sees it.
+fn own_pid(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let last = line.and_then(|line| line.split_ascii_whitespace().last());
+    last.and_then(|last| last.parse().ok()).unwrap_or(pid)
+}
+
+fn read_block(memory: &Memory, loaded: &Loaded) -> Result<AttachBlockView, String> {
+    let bytes = memory
+        .bytes(loaded.block, AttachBlock::LEN)
+        .map_err(|error| format!("cannot read its memory: {error}"))?;
+    AttachBlock::read(&bytes).ok_or_else(|| {
+        "the library in it is of another version of heapprof, or not ready".to_owned()
+    })
+}
+
+fn set_state(memory: &Memory, loaded: &Loaded, state: u32) -> Result<(), String> {
+    let at = loaded.block + AttachBlock::STATE_AT as u64;
+    memory
+        .write(at, &state.to_le_bytes())
+        .map_err(|error| format!("cannot write its memory: {error}"))
+}
+
+/// Waits until the library has prepared everything.
+fn wait_until_planned(
+    pid: u32,
+    visit: &mut borrowing::Visit,
+    before: Option<Loaded>,
+) -> Result<(Loaded, AttachBlockView), String> {
+    let until = Instant::now() + PREPARE_TIMEOUT;
+    let mut loaded = before;
+    loop {
+        visit.check()?;
+        release_late();
+        if loaded.is_none()
+            && let Some(enter) = visit.entered()
+        {
+            let target = Target::of(pid)?;
+            if let Presence::Loaded(all) = target.presence() {
+                loaded = all.into_iter().find(|loaded| loaded.enter == enter);
+            }
+        }
+        if let Some(loaded) = &loaded
+            && let Ok(view) = read_block(visit.memory(), loaded)
+        {
+            match view.state {
+                attach_state::PLANNED => return Ok((loaded.clone(), view)),
+                attach_state::FAILED => return Err(view.message),
+                _ => {}
+            }
+        }
+        if !has_thread(pid, pid.into()) {
+            return Err("it has ended".into());
+        }
+        if Instant::now() > until {
+            return Err("the library does not answer".into());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Returns the mapped ranges.
+fn map_of(pid: u32) -> Vec<Range<u64>> {
+    let map = modules::mappings(pid).unwrap_or_default();
+    map.into_iter().map(|mapping| mapping.range).collect()
+}
+
+/// Stops all threads, and changes the entries. The threads stay stopped.
+fn patch(
+    pid: u32,
+    memory: &Memory,
+    view: &AttachBlockView,
+    visit: &mut borrowing::Visit,
+) -> Result<(AllThreads, usize), String> {
+    let until = Instant::now() + PATCH_TIMEOUT;
+    // The first byte of the jump is an instruction's before and afterwards.
+    let mut middles: Vec<_> = (view.patches.iter())
+        .map(|patch| patch.at + 1..patch.at + u64::from(patch.moved))
+        .collect();
+    middles.push(visit.code_of_borrowed());
+    loop {
+        let all = AllThreads::stop(pid)?;
+        if all.are_outside(memory, &map_of(pid), &middles) {
+            restart_countdowns(memory, &all, view.countdown_at);
+            let done = write_patches(memory, &view.patches)?;
+            return Ok((all, done));
+        }
+        all.release();
+        if Instant::now() > until {
+            return Err("a thread is in the middle of an allocation function all the time".into());
+        }
+        release_all_late(until);
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Makes the line of each thread begin anew: the word is zero in a thread that never allocated.
+fn restart_countdowns(memory: &Memory, all: &AllThreads, distance: i64) {
+    const SELF_AT: [u64; 2] = [0, 16];
+    for (_, registers) in all.threads() {
+        let pointer = registers.fs_base;
+        // glibc's descriptor of a thread names itself twice.
+        let is_glibcs = SELF_AT.iter().all(|at| {
+            memory
+                .word(pointer.wrapping_add(*at))
+                .is_ok_and(|word| word == pointer)
+        });
+        let place = pointer.wrapping_add_signed(distance);
+        if is_glibcs && memory.word(place).is_ok_and(|left| left != 0) {
+            let _ = memory.write(place, &[0; 8]);
+        }
+    }
+}
+
+/// Writes the jumps of all allocators whose code is as it was found. Returns how many.
+fn write_patches(memory: &Memory, patches: &[AttachPatch]) -> Result<usize, String> {
+    let now = |patch: &AttachPatch| memory.bytes(patch.at, patch.old.len()).ok();
+    let is_known =
+        |patch: &AttachPatch| now(patch).is_some_and(|now| now == patch.old || now == patch.new);
+    let bad: Vec<u16> = (patches.iter())
+        .filter(|patch| !is_known(patch))
+        .map(|patch| patch.group)
+        .collect();
+    let mut done = 0;
+    for patch in patches.iter().filter(|patch| !bad.contains(&patch.group)) {
+        if let Err(error) = memory.write(patch.at, &patch.new) {
+            for patch in patches {
+                if now(patch).is_some_and(|now| now == patch.new) {
+                    let _ = memory.write(patch.at, &patch.old);
+                }
+            }
+            return Err(format!("its code cannot be changed: {error}"));
+        }
+        done += 1;
+    }
+    match done {
+        0 => Err("its code is not as it was found".into()),
+        done => Ok(done),
+    }
+}
+
+/// Stops all threads and restores the entries. Returns how long they were stopped, and whether no
+/// thread is in code of the library.
+fn restore(
+    pid: u32,
+    target: &Target,
+    loaded: &Loaded,
+    view: &AttachBlockView,
+) -> Result<(Duration, bool), String> {
+    let memory = &target.memory;
+    let mut judge = Judge::new(memory, &target.modules, target.libc, Vec::new());
+    let until = Instant::now() + QUIET_TIMEOUT;
+    let writer = writer_of(pid);
+    let mut longest = Duration::ZERO;
+    loop {
+        let all = AllThreads::stop(pid)?;
+        for patch in &view.patches {
+            let now = memory.bytes(patch.at, patch.new.len());
+            if now.is_ok_and(|now| now == patch.new) {
+                memory
+                    .write(patch.at, &patch.old)
+                    .map_err(|error| format!("its code cannot be restored: {error}"))?;
+            }
+        }
+        let map = map_of(pid);
+        // A word that is left over on a stack looks like a return address.
+        let mut is_outside = |registers: &Registers| {
+            all_threads::is_outside(memory, &map, registers.rsp, registers.rip, &loaded.code)
+                || judge.is_known_outside(registers, &loaded.code)
+        };
+        let is_quiet = all.late.is_empty()
+            && all
+                .threads()
+                .all(|(thread, registers)| Some(thread.tid) == writer || is_outside(registers));
+        longest = longest.max(all.release());
+        release_all_late(until + QUIET_TIMEOUT);
+        if is_quiet || Instant::now() > until {
+            return Ok((longest, is_quiet));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Returns the library's own thread.
+fn writer_of(pid: u32) -> Option<u32> {
+    thread_named(pid, "heapprof")
+}
+
+fn thread_named(pid: u32, wanted: &str) -> Option<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    let mut ids = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<u32>().ok());
+    ids.find(|tid| {
+        let name = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+        name.is_ok_and(|name| name.trim_end() == wanted)
+    })
+}
+
+/// Ends the recording of a process, and restores its code.
+///
+/// # Errors
+/// In words: why not.
+pub fn detach(pid: u32) -> Result<Ended, Refusal> {
+    let _lock = lock(pid)?;
+    let target = Target::of(pid)?;
+    let all = match target.presence() {
+        Presence::Loaded(all) => all,
+        Presence::Preloaded => return Err(Refusal::Preloaded),
+        Presence::Nothing => return Err("heapprof is not attached to it".into()),
+    };
+    let mut chosen = None;
+    for loaded in all {
+        let view = read_block(&target.memory, &loaded)?;
+        let is_recording = view.state == attach_state::PATCHED;
+        if chosen.is_none() || is_recording {
+            chosen = Some((loaded, view));
+        }
+    }
+    let (loaded, view) = chosen.ok_or("heapprof is not attached to it")?;
+    let (stopped, is_quiet) = restore(pid, &target, &loaded, &view)?;
+    let ended = Ended {
+        log: view.message.clone(),
+        stopped,
+        is_code_in_use: !is_quiet,
+    };
+    if view.pid != own_pid(pid) {
+        return Ok(ended); // a copy: only its entries were changed
+    }
+    if view.state != attach_state::PATCHED {
+        return match view.state {
+            attach_state::PREPARING | attach_state::PLANNED => {
+                Err("heapprof is just being attached to it".into())
+            }
+            _ => Err("heapprof is not attached to it any more".into()),
+        };
+    }
+    set_state(&target.memory, &loaded, attach_state::ENDING)?;
+    let until = Instant::now() + END_TIMEOUT;
+    while read_block(&target.memory, &loaded)?.state == attach_state::ENDING {
+        if Instant::now() > until {
+            return Err("the library does not complete its log; its entries are restored".into());
+        }
+        std::thread::sleep(LOOK);
+    }
+    while writer_of(pid).is_some() && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    Ok(ended)
+}

@@ -1,0 +1,199 @@
+//! `heapprof attach`: records a process that runs already, until it is detached.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use heapprof_symbolizer::Printable;
+use heapprof_symbolizer::attach::{self, Begun, Refusal, Wishes};
+use heapprof_symbolizer::control::Attached;
+
+use crate::cli::inputs::signals::Signals;
+use crate::cli::options::quantity;
+use crate::cli::output::failure::Failure;
+
+const AFTER: &str = "\
+Blocks that were allocated before are not known, and neither are their frees: all numbers are since
+heapprof was attached. The log is written by the process, so its user must be permitted to write
+there. A forked child of the process is not recorded.
+
+It works on 64-bit x86 programs of glibc 2.34 and later, linked dynamically, for the user of the
+process (if the system permits tracing) and for root. Nothing is sent to the process; its threads
+stand still for some milliseconds, twice. If this program is killed, the process runs on, and is
+recorded on; heapprof detach ends that.";
+
+/// Record a process that runs already
+///
+/// Loads a library into the process, and lets each call of malloc, free and their relatives pass
+/// it. Ctrl-C, --for or heapprof detach end the recording and restore the process's code.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = AFTER)]
+pub(crate) struct Args {
+    /// The process
+    #[arg(value_name = "PID", value_parser = quantity::pid, allow_negative_numbers = true)]
+    pid: u32,
+
+    /// Mean number of bytes between two samples, such as 64KiB; 1 records every allocation
+    #[arg(
+        short, long, value_name = "BYTES", value_parser = quantity::bytes, default_value = "524288",
+        allow_negative_numbers = true
+    )]
+    interval: u64,
+
+    /// Begin the log's name so: PREFIX.heaplog [default: ./heapprof.PROGRAM.PID]
+    #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
+    prefix: Option<PathBuf>,
+
+    /// Detach after that time, such as 60s [default: when Ctrl-C is pressed]
+    #[arg(long = "for", value_name = "TIME", value_parser = quantity::time, allow_negative_numbers = true)]
+    time: Option<u64>,
+
+    /// Return as soon as the recording has begun; heapprof detach ends it
+    #[arg(long, conflicts_with = "time")]
+    leave: bool,
+}
+
+/// Most frames of a stack.
+const DEPTH: u32 = 512;
+/// The time between two looks at the process.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let refused = |why| Failure::Refused { pid: args.pid, why };
+    let signals = Signals::block();
+    let wishes = Wishes {
+        interval: args.interval,
+        depth: DEPTH,
+        folder: folder(args.pid),
+        name: prefix(args.prefix.as_deref()),
+        library: library()?,
+    };
+    let begun = match attach::attach(args.pid, &wishes) {
+        Ok(begun) => begun,
+        Err(Refusal::Because(why)) => return Err(refused(why)),
+        Err(Refusal::Preloaded) => return start(args).map_err(refused),
+    };
+    tell(args.pid, &begun);
+    if args.leave {
+        return Ok(());
+    }
+    let end = args
+        .time
+        .map(|ns| Instant::now() + Duration::from_nanos(ns));
+    if !wait(args.pid, &signals, &begun, end) {
+        eprintln!(
+            "heapprof: process {} has ended; log: {}",
+            args.pid,
+            Printable(&begun.log)
+        );
+        return Ok(());
+    }
+    match attach::detach(args.pid) {
+        Ok(ended) => {
+            eprintln!("{}", super_line(args.pid, &ended));
+            Ok(())
+        }
+        Err(Refusal::Because(why)) => Err(refused(why)),
+        Err(Refusal::Preloaded) => Ok(()),
+    }
+}
+
+/// Returns the line about the end.
+fn super_line(pid: u32, ended: &attach::Ended) -> String {
+    format!(
+        "heapprof: detached from process {pid}; its threads stood still for {}; log: {}{}",
+        milliseconds(ended.stopped),
+        Printable(&ended.log),
+        match ended.is_code_in_use {
+            true => " (a thread is still in code of heapprof, which stays)",
+            false => "",
+        }
+    )
+}
+
+fn milliseconds(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
+fn tell(pid: u32, begun: &Begun) {
+    eprintln!(
+        "heapprof: attached to process {pid}: {} functions; its {} threads stood still for {}, \
+         one of them before for {}; recording to {}",
+        begun.functions,
+        begun.threads,
+        milliseconds(begun.stopped),
+        milliseconds(begun.borrowed),
+        Printable(&begun.log)
+    );
+}
+
+/// Waits for a signal, or the end of the time. Returns false if the process has ended.
+fn wait(pid: u32, signals: &Signals, begun: &Begun, end: Option<Instant>) -> bool {
+    loop {
+        let look = Instant::now() + LOOK;
+        let until = end.map_or(look, |end| end.min(look));
+        let has_come = signals.came_before(until);
+        begun.look_after();
+        if !Path::new(&format!("/proc/{pid}/maps")).exists() {
+            return false;
+        }
+        if has_come || end.is_some_and(|end| Instant::now() >= end) {
+            return true;
+        }
+    }
+}
+
+/// Starts the recording of a process that runs under the preloaded library.
+fn start(args: &Args) -> Result<(), String> {
+    let process = Attached::to(args.pid)?;
+    process.ask(&format!("interval {}", args.interval))?;
+    let answer = process.ask("start")?;
+    eprintln!(
+        "heapprof: process {} runs under libheapprof.so already: {}; heapprof ctl {} stop ends that",
+        args.pid,
+        Printable(&answer),
+        args.pid
+    );
+    Ok(())
+}
+
+/// Returns the folder for the log as the process sees it: this one, or its own if it does not see
+/// the same files.
+fn folder(pid: u32) -> PathBuf {
+    let link =
+        |process: &str, name: &str| std::fs::read_link(format!("/proc/{process}/{name}")).ok();
+    let same = |name: &str| link(&pid.to_string(), name) == link("self", name);
+    let own = std::env::current_dir()
+        .ok()
+        .filter(|_| same("ns/mnt") && same("root"));
+    let its = || link(&pid.to_string(), "cwd");
+    own.or_else(its).unwrap_or_else(|| PathBuf::from("/"))
+}
+
+/// Returns the log's path without its ending.
+fn prefix(prefix: Option<&Path>) -> Vec<u8> {
+    prefix.map_or_else(Vec::new, |path| {
+        path.as_os_str().as_encoded_bytes().to_vec()
+    })
+}
+
+/// Finds the library: beside libheapprof.so if that is named, or beside this program.
+fn library() -> Result<PathBuf, Failure> {
+    const NAMES: [&str; 2] = ["libheapprof-attach.so", "libheapprof_attach.so"];
+    const FOLDERS: [&str; 3] = ["", "../lib", "../lib/x86_64-linux-gnu"];
+    let named = std::env::var_os("HEAPPROF_LIBRARY").filter(|path| !path.is_empty());
+    let beside = match named {
+        Some(path) => PathBuf::from(path),
+        None => std::env::current_exe().map_err(Failure::NoProc)?,
+    };
+    let folder = beside.parent().unwrap_or(Path::new("/"));
+    let paths =
+        (FOLDERS.iter()).flat_map(|sub| NAMES.iter().map(move |name| folder.join(sub).join(name)));
+    let mut files = paths.filter(|path| path.is_file());
+    files.next().ok_or_else(|| {
+        Failure::Asked(format!(
+            "{} was not found beside {}, nor in ../lib or ../lib/x86_64-linux-gnu",
+            NAMES[0],
+            beside.display()
+        ))
+    })
+}

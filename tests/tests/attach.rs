@@ -1,0 +1,438 @@
+//! `heapprof attach` and `heapprof detach`: a process that runs already, recorded for a while, goes
+//! on as before.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use heapprof_format::EndReason;
+use heapprof_tests::{Build, Finished, Log, Run, writer_of};
+use tempfile::TempDir;
+
+/// A program that takes commands on its standard input.
+struct Server {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts the fixture with so many busy threads.
+    fn start(threads: u32) -> Server {
+        Server::of(
+            &Build::get().fixture("attached_server"),
+            &[&threads.to_string()],
+        )
+    }
+
+    fn of(program: &Path, arguments: &[&str]) -> Server {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut child = Command::new(program)
+            .args(arguments)
+            .current_dir(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the fixture");
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut server = Server {
+            child,
+            input,
+            output,
+            folder,
+        };
+        assert_eq!(server.line(), "ready");
+        server
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("a pipe");
+        line.trim_end().to_owned()
+    }
+
+    /// Gives a command, and returns the number of its answer.
+    fn tell(&mut self, command: &str) -> i32 {
+        let input = self.input.as_mut().expect("open until the end");
+        writeln!(input, "{command}").expect("it reads");
+        let line = self.line();
+        let number = line.strip_prefix("done ");
+        number
+            .unwrap_or_else(|| panic!("{command}: {line:?}"))
+            .parse()
+            .expect("a number")
+    }
+
+    /// Ends it. Checks that no wait has ended wrongly.
+    fn end(mut self) {
+        writeln!(self.input.take().expect("open"), "quit").expect("it reads");
+        assert_eq!(self.line(), "ended 0");
+        let status = self.child.wait().expect("a child of ours");
+        assert!(status.success(), "{status}");
+    }
+
+    /// Runs `heapprof`, in the server's folder.
+    fn heapprof(&self, words: &[&str]) -> Finished {
+        let run = Run::heapprof().inside(self.folder.path());
+        run.args(words).limit(Duration::from_secs(60)).run()
+    }
+
+    fn attach(&self, options: &[&str]) -> Finished {
+        let pid = self.pid().to_string();
+        self.heapprof(&[&["attach", &pid, "--leave"], options].concat())
+    }
+
+    fn detach(&self) -> Finished {
+        self.heapprof(&["detach", &self.pid().to_string()])
+    }
+
+    /// Attaches, and expects that it is done.
+    fn attached(&self, options: &[&str]) -> String {
+        self.attach(options).well().stderr
+    }
+
+    /// Detaches, and expects that it is done.
+    fn detached(&self) -> String {
+        self.detach().well().stderr
+    }
+
+    fn logs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.folder.path()).expect("a folder");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let is_log = |path: &PathBuf| path.extension().is_some_and(|end| end == "heaplog");
+        let mut logs: Vec<_> = paths.filter(is_log).collect();
+        logs.sort_by_key(|path| {
+            fs::metadata(path)
+                .and_then(|it| it.modified())
+                .expect("a time")
+        });
+        logs
+    }
+
+    /// Returns the code of the program and of its libraries, by file and address.
+    fn code(&self) -> BTreeMap<String, Vec<u8>> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("a map");
+        let memory = fs::File::open(format!("/proc/{}/mem", self.pid())).expect("memory");
+        let is_code = |line: &&str| {
+            line.contains(" r-xp ") && line.contains('/') && !line.contains("libheapprof-attach")
+        };
+        let lines = maps.lines().filter(is_code);
+        let read = lines.map(|line| {
+            let range = line.split(' ').next().expect("a range");
+            let (start, end) = range.split_once('-').expect("two ends");
+            let [start, end] = [start, end].map(|hex| u64::from_str_radix(hex, 16).expect("hex"));
+            let mut bytes = vec![0; (end - start) as usize];
+            memory.read_exact_at(&mut bytes, start).expect("mapped");
+            (line.to_owned(), bytes)
+        });
+        read.collect()
+    }
+
+    /// Returns the numbers of threads and open descriptors, and the resident KiB.
+    fn size(&self) -> [u64; 3] {
+        let folder = format!("/proc/{}", self.pid());
+        let count = |name| {
+            fs::read_dir(format!("{folder}/{name}"))
+                .expect("it lives")
+                .count() as u64
+        };
+        let status = fs::read_to_string(format!("{folder}/status")).expect("it lives");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = resident.and_then(|line| line.split_ascii_whitespace().next());
+        [
+            count("task"),
+            count("fd"),
+            resident.expect("a number").parse().expect("a number"),
+        ]
+    }
+}
+
+/// Returns the modules whose code is not as it was.
+fn changed(before: &BTreeMap<String, Vec<u8>>, now: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let changed = before
+        .iter()
+        .filter(|(module, bytes)| now.get(*module) != Some(bytes));
+    changed.map(|(module, _)| module.clone()).collect()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Blocks of that size: allocated, and still in use at the log's end.
+fn blocks(log: &Log, size: u64) -> (usize, usize) {
+    let blocks = log.blocks_of(size);
+    let in_use = blocks.iter().filter(|block| block.in_use).count();
+    (blocks.len(), in_use)
+}
+
+/// Every block that is allocated while heapprof is attached is recorded, with its free. The process
+/// has the same code, threads and descriptors afterwards.
+#[test]
+fn what_happens_while_it_is_attached_is_recorded_exactly() {
+    let mut server = Server::start(8);
+    server.tell("keep 100"); // not known to heapprof; freed below
+    let (code, [threads, descriptors, _]) = (server.code(), server.size());
+    let told = server.attached(&["-i", "1"]);
+    assert!(told.contains("stood still for"), "{told}");
+    assert_ne!(
+        changed(&code, &server.code()),
+        [""; 0],
+        "nothing was changed"
+    );
+    server.tell("drop");
+    server.tell("burst 500");
+    server.tell("keep 30");
+    server.tell("resize 40");
+    let told = server.detached();
+    assert!(told.contains("stood still for"), "{told}");
+    server.tell("burst 500"); // not recorded
+    assert_eq!(changed(&code, &server.code()), [""; 0]);
+    assert_eq!(server.size()[..2], [threads, descriptors]);
+    assert_eq!(writer_of(server.pid()), None);
+    assert_eq!([server.tell("errors"), server.tell("interrupts")], [0, 0]);
+
+    let [log] = &server.logs()[..] else {
+        panic!("{:?}", server.logs())
+    };
+    let log = Log::read(log).whole();
+    assert_eq!(log.end(), Some(EndReason::Detached));
+    for thread in 0..8 {
+        assert_eq!(blocks(&log, 23100 + thread), (500, 0), "thread {thread}");
+    }
+    assert_eq!(blocks(&log, 23200), (30, 30));
+    assert_eq!(blocks(&log, 23300), (40, 0));
+    assert_eq!(blocks(&log, 23400), (40, 0));
+    assert_eq!(log.unknown_frees(), 0);
+    assert_eq!(log.losses(), BTreeMap::new());
+    for block in log.blocks_of(23100) {
+        assert_eq!(log.named().site_of(block.stack), Some("site_burst"));
+    }
+    server.end();
+}
+
+/// After many recordings, the process has no more threads, descriptors and memory than after a few.
+#[test]
+fn many_recordings_leave_nothing_behind() {
+    const FEW: usize = 5;
+    const MANY: usize = 40;
+    let mut server = Server::start(2);
+    let code = server.code();
+    let mut before = [0; 3];
+    for number in 1..=MANY {
+        let interval = ["1", "4096", "512KiB"][number % 3];
+        server.attached(&["-i", interval]);
+        server.tell("burst 50");
+        std::thread::sleep(Duration::from_millis(20));
+        server.detached();
+        if number == FEW {
+            before = server.size();
+        }
+        if interval == "1" {
+            let log = server.logs().pop().expect("a log");
+            let log = Log::read(&log).whole();
+            for thread in 0..2 {
+                assert_eq!(blocks(&log, 23100 + thread), (50, 0), "recording {number}");
+            }
+            assert_eq!(log.unknown_frees(), 0);
+        }
+    }
+    let after = server.size();
+    assert_eq!(before[..2], after[..2], "threads and descriptors");
+    assert!(
+        after[2] < before[2] + 4096,
+        "{} KiB, then {} KiB",
+        before[2],
+        after[2]
+    );
+    assert_eq!(server.logs().len(), MANY);
+    assert_eq!(changed(&code, &server.code()), [""; 0]);
+    assert_eq!([server.tell("errors"), server.tell("interrupts")], [0, 0]);
+    server.end();
+}
+
+/// Starts `heapprof` and kills it at its system call of that number. Returns false if it has ended
+/// before.
+fn killed_at(call: usize, server: &Server, words: &[&str]) -> bool {
+    let mut command = Command::new(&Build::get().heapprof);
+    command.args(words).current_dir(server.folder.path());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    // SAFETY: a system call without memory, in the child before it becomes heapprof.
+    unsafe {
+        command.pre_exec(|| {
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0usize, 0usize);
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().expect("heapprof");
+    let pid = child.id() as i32;
+    let mut stops = 0;
+    let is_killed = loop {
+        let mut status = 0;
+        // SAFETY: writes one number.
+        let waited = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
+        assert_eq!(waited, pid);
+        if !libc::WIFSTOPPED(status) {
+            break false;
+        }
+        stops += 1;
+        if stops > call {
+            child.kill().expect("a child of ours");
+            break true;
+        }
+        let signal = match libc::WSTOPSIG(status) {
+            libc::SIGTRAP => 0,
+            signal => signal,
+        };
+        // SAFETY: a system call without memory.
+        unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0usize, signal as usize) };
+    };
+    let _ = child.wait(); // fails if it was waited for above
+    is_killed
+}
+
+/// Whoever kills `heapprof attach` or `heapprof detach`, at any of its system calls, leaves a
+/// process that runs, and to which heapprof can be attached again.
+#[test]
+fn a_killed_heapprof_leaves_a_program_that_runs() {
+    let mut server = Server::start(2);
+    let code = server.code();
+    let pid = server.pid().to_string();
+    let (attach, detach) = (["attach", &pid, "--leave", "-i", "512"], ["detach", &pid]);
+    for (words, others, step) in [
+        (&attach[..], &detach[..], 23),
+        (&detach[..], &attach[..], 17),
+    ] {
+        let mut kills = 0;
+        let mut call = 1;
+        loop {
+            if words == detach {
+                let ran = server.heapprof(&attach);
+                assert!(
+                    ran.code() == 0 || ran.stderr.contains("already"),
+                    "{}",
+                    ran.stderr
+                );
+            }
+            let is_killed = killed_at(call, &server, words);
+            assert_eq!(server.tell("errors"), 0, "{words:?} killed at call {call}");
+            server.tell("burst 3");
+            if !is_killed {
+                break;
+            }
+            kills += 1;
+            call += step;
+            // Sometimes what was begun is ended first.
+            if kills % 3 == 0 {
+                server.heapprof(others);
+            }
+        }
+        assert!(kills >= 20, "only {kills} kills of {words:?}");
+    }
+    server.detach();
+    server.attached(&["-i", "1"]);
+    server.tell("burst 20");
+    server.detached();
+    let log = Log::read(&server.logs().pop().expect("a log")).whole();
+    assert_eq!(blocks(&log, 23100), (20, 0));
+    let now = server.code();
+    for (module, bytes) in &code {
+        // Bytes behind the code that a killed program used are left.
+        let same = bytes
+            .iter()
+            .zip(&now[module])
+            .filter(|(was, is)| was != is && **was != 0);
+        assert_eq!(same.count(), 0, "{module}");
+    }
+    server.end();
+}
+
+/// A process that is preloaded already is started in the usual way, and others that heapprof cannot
+/// be attached to are refused with the reason.
+#[test]
+fn what_cannot_be_attached_to_is_told() {
+    let refused = |pid: u32| {
+        let ran = Run::heapprof()
+            .args(["attach", &pid.to_string(), "--leave"])
+            .run();
+        assert_eq!(ran.code(), 1, "{}", ran.stderr);
+        ran.stderr
+    };
+    assert!(refused(i32::MAX as u32).contains("no such process"));
+    let server = Server::start(0);
+    let task = fs::read_dir(format!("/proc/{}/task", server.pid())).expect("it lives");
+    let mut ids = task.filter_map(|it| it.expect("an entry").file_name().to_str()?.parse().ok());
+    let other = ids.find(|&id: &u32| id != server.pid()).expect("a thread");
+    assert!(refused(other).contains(&format!("a thread of process {}", server.pid())));
+
+    let mut stopped = Command::new("sleep").arg("60").spawn().expect("sleep");
+    // SAFETY: a system call without memory.
+    unsafe { libc::kill(stopped.id() as i32, libc::SIGSTOP) };
+    let until = Instant::now() + Duration::from_secs(5);
+    while !refused(stopped.id()).contains("kill -CONT") {
+        assert!(Instant::now() < until, "not told that it is stopped");
+    }
+    stopped.kill().expect("a child of ours");
+    stopped.wait().expect("a child of ours");
+    let ran = server.detach();
+    assert!(ran.stderr.contains("not attached"), "{}", ran.stderr);
+    let nowhere = server.attach(&["-o", "/nowhere/at-all"]);
+    assert!(
+        nowhere.stderr.contains("cannot create its log"),
+        "{}",
+        nowhere.stderr
+    );
+    server.attached(&[]);
+    assert!(refused(server.pid()).contains("attached already"));
+    server.detached();
+    assert!(server.detach().stderr.contains("not attached"));
+    server.end();
+}
+
+/// A process that forks while heapprof is attached goes on, and its child, too.
+#[test]
+fn a_child_of_an_attached_process_runs() {
+    let mut server = Server::start(2);
+    server.attached(&["-i", "1"]);
+    assert_eq!(server.tell("fork"), 7);
+    server.tell("burst 10");
+    server.detached();
+    assert_eq!(server.tell("fork"), 7);
+    let log = Log::read(&server.logs().pop().expect("a log")).whole();
+    assert_eq!(blocks(&log, 23500), (0, 0), "the child is not recorded");
+    assert_eq!(blocks(&log, 23100), (10, 0));
+    server.end();
+}
+
+/// A process that ends while heapprof is attached completes its log.
+#[test]
+fn a_process_may_end_while_it_is_attached() {
+    let mut server = Server::start(2);
+    server.attached(&["-i", "1"]);
+    server.tell("keep 10");
+    let path = server.logs().pop().expect("a log");
+    let input = server.input.as_mut().expect("open");
+    writeln!(input, "quit").expect("it reads");
+    assert_eq!(server.line(), "ended 0");
+    assert!(server.child.wait().expect("a child").success());
+    let log = Log::read(&path).whole();
+    assert_eq!(log.end(), Some(EndReason::Exit));
+    assert_eq!(blocks(&log, 23200), (10, 10));
+}
