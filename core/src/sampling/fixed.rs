@@ -54,6 +54,16 @@ impl Fixed {
         self.0 as f64 / Self::ONE
     }
 
+    /// Returns the whole number below, and the rest in units of 2^-32. Negative numbers become
+    /// zero.
+    pub fn split(self) -> (u64, u32) {
+        if self.0 < 0 {
+            return (0, 0);
+        }
+        let whole = u64::try_from(self.0 >> 32).unwrap_or(u64::MAX);
+        (whole, self.0 as u32)
+    }
+
     /// Returns the nearest whole number; halves round up, and negative numbers become zero.
     pub fn round(self) -> u64 {
         u64::try_from(self.0.saturating_add(1 << 31) >> 32).unwrap_or(if self.0 < 0 {
@@ -107,6 +117,13 @@ mod tests {
                 prop_assert_eq!(Fixed::from_f64(value).to_bits(), nearest, "{}", value);
             }
         }
+    }
+
+    #[test]
+    fn a_number_is_split_at_its_point() {
+        assert_eq!(Fixed::from_f64(2.75).split(), (2, 3 << 30));
+        assert_eq!(Fixed::from_f64(-2.75).split(), (0, 0));
+        assert_eq!(Fixed::from_int(u64::MAX).split(), (u64::MAX, 0));
     }
 
     #[test]

@@ -7,12 +7,17 @@
 //! Samples from before the listener began are unknown to it. So it may see ends without a sample.
 
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use heapprof_core::Weight;
 
 use crate::arch::probes;
 use crate::recording::sampled_blocks::address_of;
+
+/// The part of a byte that was not reported yet, in units of 2^-32. A probe reports whole bytes, so
+/// the rest is carried to the next report: the sum of all reports is the sum of all weights. With
+/// half a byte at the beginning, that sum is rounded to the nearest.
+static UNREPORTED: AtomicU32 = AtomicU32::new(1 << 31);
 
 /// Reports a recorded sample: a block of `size` bytes at `ptr`, chosen under a mean interval of
 /// `interval` bytes.
@@ -27,7 +32,11 @@ pub(crate) fn sampled(ptr: *mut c_void, size: usize, interval: u64) {
 #[cold]
 #[inline(never)]
 fn tell_sampled(ptr: *mut c_void, size: usize, interval: u64) {
-    let weighted = Weight::of(size as u64, interval).bytes_fixed().round();
+    let (whole, rest) = Weight::of(size as u64, interval).bytes_fixed().split();
+    // Relaxed: the word is all that threads share, and the addition is one step.
+    let before = UNREPORTED.fetch_add(rest, Ordering::Relaxed);
+    let carried = before.checked_add(rest).is_none();
+    let weighted = whole.saturating_add(u64::from(carried));
     probes::alloc(address_of(ptr as u64), size as u64, weighted);
 }
 
