@@ -112,6 +112,49 @@ fn a_page_of_traps_is_read() {
     ));
 }
 
+/// The names of settings that stand as texts in a source.
+fn quoted_settings(source: &str) -> BTreeSet<&str> {
+    let is_name = |text: &&str| {
+        let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
+        text.starts_with("HEAP") && !text.ends_with('_') && text.chars().all(is_part)
+    };
+    source.split('"').filter(is_name).collect()
+}
+
+/// The sources in a folder and those below, as one text.
+fn sources(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            text += &sources(&path);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            text += &fs::read_to_string(path).unwrap();
+        }
+    }
+    text
+}
+
+/// The library takes no variable of `heapprof` for a misspelled setting.
+#[test]
+fn the_library_knows_the_variables_of_the_reader() {
+    let library = fs::read_to_string(repository().join("preload/src/state/settings.rs")).unwrap();
+    let reader = sources(&repository().join("symbolizer/src"));
+    let (known, read) = (quoted_settings(&library), quoted_settings(&reader));
+    let unknown: Vec<_> = read.difference(&known).collect();
+    assert!(
+        unknown.is_empty(),
+        "not in preload/src/state/settings.rs: {unknown:?}"
+    );
+    let others = library.split("const OTHERS").nth(1).unwrap();
+    let others = quoted_settings(others.split("];").next().unwrap());
+    let unread: Vec<_> = others.difference(&read).collect();
+    assert!(
+        others.len() > 2 && unread.is_empty(),
+        "no variables of heapprof: {unread:?}"
+    );
+}
+
 /// Every variable that the library reads is documented in both places.
 #[test]
 fn every_setting_is_in_the_readme_and_in_the_help() {
@@ -119,11 +162,7 @@ fn every_setting_is_in_the_readme_and_in_the_help() {
     let readme = read("README.md");
     let help = read("symbolizer/src/cli/commands/run.rs");
     let source = read("preload/src/state/settings.rs");
-    let quoted = source.split('"').filter(|text| {
-        let is_part = |c: char| c.is_ascii_uppercase() || c == '_';
-        text.starts_with("HEAP") && !text.ends_with('_') && text.chars().all(is_part)
-    });
-    let names: BTreeSet<&str> = quoted.collect();
+    let names = quoted_settings(&source);
     assert!(names.len() >= 15, "{names:?}");
     for name in names {
         assert!(

@@ -36,6 +36,7 @@ const OTHERS: &[&str] = &[
     "HEAPPROF_LIBRARY",
     "HEAPPROF_PUSH_HEADERS",
     "HEAPPROF_PUSH_BASIC_AUTH",
+    "HEAPPROF_SERVE_TOKEN",
 ];
 
 /// Returns false if `HEAPPROF_FAST_PATH=0` leaves every allocation to the allocator's own

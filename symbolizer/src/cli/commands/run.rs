@@ -57,6 +57,7 @@ Environment, as without `heapprof run`:
                                       programs of musl, ../lib/x86_64-linux-musl
   HEAPPROF_PUSH_HEADERS               for `heapprof push`: headers of its requests
   HEAPPROF_PUSH_BASIC_AUTH            for `heapprof push`: user:password
+  HEAPPROF_SERVE_TOKEN                for `heapprof serve`: its token
 
 Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
 1, it cannot be profiled, or files with the prefix exist; 2, the command line makes no sense; if the
