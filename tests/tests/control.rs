@@ -128,6 +128,9 @@ fn a_dump_is_written_while_it_runs_and_what_is_wrong_is_refused() {
         assert!(refused(pid, &["interval", "9999G"]).contains("from 1 to"));
         assert!(refused(pid, &["interval", "0"]).contains("more than 0"));
         assert!(refused(pid, &["mark", &"x".repeat(5000)]).contains("too long"));
+        for nothing in ["", "  "] {
+            assert!(refused(pid, &["mark", nothing]).contains("a mark needs a name"));
+        }
         let ran = ended(running);
         assert_eq!(ran.stderr, "");
         assert_eq!(ran.dumps().len(), 2 + usize::from(prefix.is_some()));

@@ -112,9 +112,17 @@ fn the_buttons_control_the_program_whose_log_it_is() {
     // Without the token, and what is no command, does nothing.
     let target = format!("/process/{id}/control");
     assert_eq!(server.ask("POST", &target, "command=stop", false).0, 401);
-    for senseless in ["kill", "stop\n", "", "interval"] {
+    for (senseless, why) in [
+        ("kill", "command is one of"),
+        ("", "command is one of"),
+        ("stop\n", "one line"),
+        ("interval", "an interval needs a number"),
+        ("mark", "a mark needs a name"),
+        ("mark  ", "a mark needs a name"),
+    ] {
         let (status, said) = server.press(&id, senseless);
-        assert!([400, 409].contains(&status), "{senseless:?}: {said}");
+        assert_eq!(status, 400, "{senseless:?}: {said}");
+        assert!(said.contains(why), "{senseless:?}: {said}");
     }
     assert!(!told(pid, &["status"]).contains("state: stopped"));
     let folder = running.folder().to_owned();

@@ -75,7 +75,10 @@ impl Writer {
             ("start", "") => Ok(self.set_running(true)),
             ("stop", "") => Ok(self.set_running(false)),
             ("interval", bytes) => self.set_interval(bytes),
-            ("mark", name) if !name.is_empty() => {
+            ("mark", name) if name.trim().is_empty() => {
+                Err("a mark needs a name, such as: mark deploy".into())
+            }
+            ("mark", name) => {
                 let kept = name.chars().take(MAX_NAME).collect();
                 self.note(clock::now_ns(), NoteKind::Marker(kept));
                 Ok(format!("marked as {name:?}"))

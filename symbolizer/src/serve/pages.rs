@@ -165,14 +165,16 @@ fn output_of(mut command: Command, shared: &Shared) -> Result<Vec<u8>, String> {
 /// `/process/ID/control`: gives the program a command.
 pub(super) fn control(process: &Arc<Process>, request: &Request) -> Response {
     let command = request.field("command").unwrap_or_default();
-    let verb = command.split(' ').next().unwrap_or_default();
-    if !["status", "start", "stop", "interval", "mark", "dump"].contains(&verb)
-        || command.contains(|c: char| c.is_control())
-    {
-        return Response::error(
-            400,
-            "command is one of: status, start, stop, interval BYTES, mark NAME, dump REASON",
-        );
+    let (verb, rest) = command.split_once(' ').unwrap_or((&command, ""));
+    let why = match verb {
+        _ if command.contains(|c: char| c.is_control()) => "command is one line of text",
+        "mark" if rest.trim().is_empty() => "a mark needs a name: mark NAME",
+        "interval" if rest.trim().is_empty() => "an interval needs a number: interval BYTES",
+        "status" | "start" | "stop" | "interval" | "mark" | "dump" => "",
+        _ => "command is one of: status, start, stop, interval BYTES, mark NAME, dump REASON",
+    };
+    if !why.is_empty() {
+        return Response::error(400, why);
     }
     let command = match command.strip_prefix("interval ").map(bytes_in) {
         Some(Ok(Some(bytes))) => format!("interval {bytes}"),

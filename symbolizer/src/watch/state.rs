@@ -105,6 +105,8 @@ pub(super) struct State {
     pub(super) mode: Mode,
     /// The snapshot that came while the view is paused; `None`: it is not paused.
     paused: Option<Option<Box<Snapshot>>>,
+    /// Whether the user asked to compare, or no longer to, and no snapshot shows it yet.
+    awaits_comparison: Option<bool>,
     pub(super) zoom: Zoom,
     /// The last answer or refusal; true: a refusal.
     pub(super) message: Option<(String, bool)>,
@@ -132,6 +134,7 @@ impl State {
             page: PAGE,
             mode: Mode::Lines,
             paused: None,
+            awaits_comparison: None,
             zoom: Zoom::Whole,
             message: None,
             asked: None,
@@ -160,9 +163,17 @@ impl State {
         self.paused.is_some()
     }
 
-    /// Takes a newer snapshot. While the view is paused it waits.
+    /// Takes a newer snapshot. While the view is paused it waits, unless it is the first one, or
+    /// shows the comparison that the user asked for.
     pub(super) fn take(&mut self, snapshot: Box<Snapshot>) {
-        if let Some(waiting) = &mut self.paused {
+        let is_compared = self.awaits_comparison == Some(snapshot.comparison.is_some());
+        let is_awaited = is_compared || self.snapshot.is_none();
+        if is_compared {
+            self.awaits_comparison = None;
+        }
+        if is_awaited {
+            self.paused = self.paused.take().map(|_| None);
+        } else if let Some(waiting) = &mut self.paused {
             *waiting = Some(snapshot);
             return;
         }

@@ -41,7 +41,7 @@ enum What {
     /// Name this moment, for --at, --from and --to
     Mark {
         /// Name of the mark
-        #[arg(value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+        #[arg(value_name = "NAME", value_parser = name_of_mark)]
         name: String,
     },
     /// Write a heap dump and print its path
@@ -50,6 +50,13 @@ enum What {
         #[arg(value_name = "REASON")]
         reason: Option<String>,
     },
+}
+
+fn name_of_mark(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("a mark needs a name, such as deploy".into()),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 impl What {

@@ -104,7 +104,8 @@ impl State {
     /// Compares with now and sorts by the change, or goes back to the growth.
     fn compare(&mut self) -> Option<Action> {
         self.snapshot.as_ref()?;
-        let with_now = !self.is_compared();
+        let with_now = !self.awaits_comparison.unwrap_or(self.is_compared());
+        self.awaits_comparison = Some(with_now);
         self.order_by(match with_now {
             true => By::Growth,
             false => By::Own,
@@ -246,7 +247,11 @@ impl State {
             Key::Enter => {
                 self.mode = Mode::Lines;
                 let name = name.trim();
-                return (!name.is_empty()).then(|| self.ask(&format!("mark {name}")));
+                if name.is_empty() {
+                    self.message = Some(("a mark needs a name: nothing is marked".into(), true));
+                    return None;
+                }
+                return Some(self.ask(&format!("mark {name}")));
             }
             Key::Escape => self.mode = Mode::Lines,
             Key::Backspace if name.is_empty() => self.mode = Mode::Lines,

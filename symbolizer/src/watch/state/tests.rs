@@ -204,6 +204,10 @@ fn a_program_that_runs_is_asked_one_thing_at_a_time() {
     assert!(state.message.clone().unwrap().1);
     press(&mut state, &[Key::Down]);
     assert_eq!(state.message, None, "it goes with the next key");
+    state.asked = None;
+    assert_eq!(press(&mut state, &typed("m ")), None);
+    assert_eq!(press(&mut state, &[Key::Enter]), None);
+    assert!(state.message.clone().unwrap().0.contains("needs a name"));
     state.take(Box::new(given().ended()));
     assert_eq!(press(&mut state, &typed("d")), None);
     assert_eq!(press(&mut state, &typed("m")), None);
@@ -232,6 +236,32 @@ fn a_comparison_begins_and_ends_with_the_same_key() {
     assert_eq!(state.choice.by, By::Own);
 }
 
+/// The key to compare and the one to pause, at once: the comparison is shown, and stays.
+#[test]
+fn a_comparison_is_shown_although_the_view_is_paused() {
+    let mut state = state();
+    assert_eq!(press(&mut state, &typed("c ")), None);
+    assert!(state.is_paused());
+    state.take(Box::new(given().snapshot()));
+    assert!(!state.is_compared(), "it was on its way");
+    let compared = |profile: &crate::model::profile::Profile| {
+        let mut snapshot = given().snapshot();
+        snapshot.comparison = Some(Moment::of(profile).compared(&snapshot.profile, &[]));
+        Box::new(snapshot)
+    };
+    let then = given().snapshot().profile;
+    state.take(compared(&then));
+    assert!(state.is_compared() && state.is_paused());
+    // Later ones wait.
+    let more = given().stack(&[READ, MAIN], 10_000, 1).snapshot();
+    state.take(Box::new(more));
+    assert!(state.is_compared());
+    assert_eq!(state.table.whole.value, 1253.0);
+    assert_eq!(press(&mut state, &typed("c")), Some(Action::Compare(false)));
+    state.take(Box::new(given().snapshot()));
+    assert!(!state.is_compared() && state.is_paused());
+}
+
 #[test]
 fn a_paused_view_stays_until_it_goes_on() {
     let mut state = state();
@@ -245,6 +275,14 @@ fn a_paused_view_stays_until_it_goes_on() {
     press(&mut state, &typed(" "));
     assert_eq!(state.table.whole.value, 11_253.0);
     assert!(!state.is_paused());
+}
+
+#[test]
+fn a_view_that_was_paused_at_once_has_something_to_show() {
+    let mut state = State::new("a.heaplog".into(), Measure::default(), String::new());
+    press(&mut state, &typed(" "));
+    state.take(Box::new(given().snapshot()));
+    assert_eq!((state.is_paused(), state.table.whole.value), (true, 1253.0));
 }
 
 #[test]
