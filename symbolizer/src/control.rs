@@ -188,8 +188,8 @@ fn why_none(pid: u32, maps: &str, denied: bool) -> String {
     }
     if namespace(&pid.to_string()) != namespace("self") {
         return format!(
-            "it lives in another IPC namespace (a container?); run heapprof there, or: \
-             nsenter -t {pid} --ipc --pid --mount heapprof ctl …"
+            "it lives in another IPC namespace (a container?); run heapprof there, or by \
+             nsenter -t {pid} --ipc --pid --mount"
         );
     }
     "it does not listen: nothing has been sampled yet, or recording was given up, or \
@@ -204,7 +204,7 @@ fn not_permitted(who: &str) -> String {
     match unsafe { libc::geteuid() } {
         0 => format!(
             "not permitted: root lacks CAP_SYS_PTRACE or CAP_IPC_OWNER here (a container?); become {who}, as by \
-             setpriv --reuid=USER --clear-groups heapprof ctl …"
+             setpriv --reuid=USER --clear-groups"
         ),
         _ => format!("not permitted: only {who} and root may control it"),
     }

@@ -7,11 +7,14 @@ use heapprof_symbolizer::control::Attached;
 /// The log of a process, as this process reaches it. It need not be there.
 ///
 /// # Errors
-/// In words: the process does not run under heapprof, or may not be asked.
+/// In words: the process does not run under heapprof, or may not be asked; and what to name
+/// instead.
 pub(crate) fn log_of(pid: u32) -> Result<PathBuf, String> {
-    let answer = Attached::to(pid)?.ask("status")?;
+    let instead = |why: String| format!("{why}; if it has a log, name the log or its folder");
+    let answer = Attached::to(pid).and_then(|process| process.ask("status"));
+    let answer = answer.map_err(instead)?;
     let line = answer.lines().find_map(|line| line.strip_prefix("log: "));
-    let log = line.ok_or("it has no log")?;
+    let log = line.ok_or("it writes no log")?;
     let log = log
         .strip_suffix(" (incomplete: it could not be written)")
         .unwrap_or(log);
