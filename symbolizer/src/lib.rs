@@ -97,6 +97,7 @@ pub use model::span::{Cut, Outside, Span};
 pub use naming::coverage::{Coverage, Share as CoverageShare};
 pub use naming::filter::Filter;
 pub use naming::group::{By, Group, GroupMap, groups};
+pub use naming::growing::GrowingNames;
 pub use naming::paths::Paths;
 pub use naming::site::{Site, SiteKey, SiteMap, Sites, is_allocator};
 pub use naming::symbols::{Symbols, Unnamed};

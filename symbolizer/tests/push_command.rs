@@ -650,3 +650,43 @@ fn a_log_that_rotates_or_is_removed_is_sent_to_its_end() {
         stderr(&out)
     );
 }
+
+/// Names that were found once are kept: the next message has them, also if their source is gone by
+/// then.
+#[test]
+fn names_are_looked_up_once() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let map = folder.path().join("names.map");
+    std::fs::write(&map, "1000 10 first_function\n").expect("a map");
+    let mut log = LogBuilder::new(1);
+    log.stack(&[0x1005]);
+    log.alloc(0, 100);
+    let path = write(folder.path(), "a.heaplog", &log.so_far());
+    let (server, taken) = receiver();
+    let mut command = command(&["--to", &server.url, "-f", "pyroscope-push", "--symbolize"]);
+    let child = command
+        .args(["--every", "100ms", "--perf-map"])
+        .args([&map, &path])
+        .spawn()
+        .expect("heapprof can be started");
+    let message = |index: usize| {
+        let taken = taken.lock().expect("no panic");
+        let bodies: Vec<String> = (taken.iter())
+            .map(|request| PushRequest::decode(&gunzip(&request.body)[..]).expect("a request"))
+            .map(|request| gunzip(&request.series[0].samples[0].raw_profile))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .collect();
+        bodies.get(index).cloned()
+    };
+    wait_for("a message", || message(0).is_some());
+    assert!(message(0).expect("one").contains("first_function"));
+    std::fs::write(&map, "2000 10 second_function\n").expect("a map");
+    log.stack(&[0x2005, 0x1006]);
+    log.alloc(1, 10);
+    log.alloc(0, 10);
+    std::fs::write(&path, log.so_far()).expect("a longer log");
+    wait_for("another message", || message(1).is_some());
+    let second = message(1).expect("two");
+    assert!(second.contains("first_function") && second.contains("second_function"));
+    ask_to_end(child);
+}

@@ -9,7 +9,7 @@ use crate::resolve::SearchPath;
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(crate) struct GrowingNames {
+pub struct GrowingNames {
     symbols: Symbols,
     asked: HashSet<Place>,
     /// Stacks whose places were asked for.
@@ -20,12 +20,7 @@ pub(crate) struct GrowingNames {
 impl GrowingNames {
     /// The names of all places of the profile. In another generation, numbers of stacks and modules
     /// mean other ones, and the names begin anew.
-    pub(crate) fn of(
-        &mut self,
-        profile: &Profile,
-        generation: u64,
-        search: &SearchPath,
-    ) -> &Symbols {
+    pub fn of(&mut self, profile: &Profile, generation: u64, search: &SearchPath) -> &Symbols {
         if self.generation != generation || self.stacks == 0 {
             self.symbols = Symbols::none(profile);
             self.asked = HashSet::new();

@@ -52,6 +52,8 @@ pub struct Grown {
     pub path: PathBuf,
     /// All that the log says up to now.
     pub profile: Profile,
+    /// Changes if numbers of stacks and modules mean other ones than at the look before.
+    pub generation: u64,
     /// The part that came since the last look.
     pub increment: Increment,
 }
@@ -316,6 +318,7 @@ impl Process {
             path: self.path.clone(),
             increment: (self.baseline).advance(&profile, &Averages::default(), end_ns),
             profile,
+            generation: 0,
         });
         Ok(())
     }
@@ -333,6 +336,7 @@ fn grown(
         path: path.to_owned(),
         increment: baseline.advance(&profile, &averages, end_ns),
         profile,
+        generation: follower.generation(),
     }
 }
 

@@ -15,6 +15,9 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::note_circumstances;
 
 /// Write the profile in a form that other programs read
+///
+/// pprof and otlp have all metrics that the file tells: of a log, those of the past as well.
+/// `heapprof push` sends the four that can be added up over time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]

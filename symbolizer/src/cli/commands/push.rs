@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use heapprof_symbolizer::push::{
     Account, Cause, Delivery, Grown, Logs, Protocol, Receiver, Subject, message_of,
 };
-use heapprof_symbolizer::{InputError, Symbols, raise_limit_of_files};
+use heapprof_symbolizer::resolve::SearchPath;
+use heapprof_symbolizer::{Ending, GrowingNames, InputError, Symbols, raise_limit_of_files};
 
 use crate::cli::inputs::process::log_of;
 use crate::cli::inputs::signals::Signals;
@@ -30,9 +31,10 @@ const LEAST_EVERY: u64 = 100_000_000;
 ///
 /// Follows the logs of running programs, also those that come and go in a folder. Each message has
 /// what a process allocated since its last message, and what it had in use on average; all messages
-/// together have the totals of the log. A process that runs is in each, whether it allocates or
-/// not. Functions have no names by default: a store finds these by build-id; with --symbolize they
-/// are sent.
+/// together have the totals of the log. (`heapprof export --format otlp` has the metrics of the
+/// past as well, which are no sums over spans of time.) A process that runs is in each, whether it
+/// allocates or not. Functions have no names by default: a store finds these by build-id; with
+/// --symbolize they are sent.
 ///
 /// A message that does not arrive is sent again, after longer waits each time, or as the store
 /// wishes (Retry-After). A bounded queue holds the messages that wait. Losses are counted and told,
@@ -188,10 +190,18 @@ fn sources(args: &Args) -> Result<Vec<PathBuf>, Failure> {
 struct Push<'a> {
     args: &'a Args,
     logs: Logs,
-    /// The names of each log, and the numbers of stacks and modules that they were found for.
-    names: HashMap<PathBuf, ((usize, usize), Symbols)>,
+    /// The names of each log that has not ended.
+    names: HashMap<PathBuf, Names>,
     delivery: Delivery,
     told: Told,
+}
+
+/// The names of a log that were found so far, for the messages to come.
+struct Names {
+    /// Number and start of the process: another one's log may have the path later.
+    process: (u32, u64),
+    search: SearchPath,
+    found: GrowingNames,
 }
 
 /// The losses and failures that the user was told of.
@@ -305,20 +315,29 @@ fn send(
     args: &Args,
     grown: &Grown,
     subject: &Subject,
-    names: &mut HashMap<PathBuf, ((usize, usize), Symbols)>,
+    names: &mut HashMap<PathBuf, Names>,
     delivery: &Delivery,
 ) -> Result<(), Failure> {
     let profile = &grown.profile;
+    let run = &profile.run;
+    let process = (run.pid, run.start_wall_ns);
+    let of_path = names.remove(&grown.path);
+    let mut of_log = match of_path.filter(|names| names.process == process) {
+        Some(names) => names,
+        None => Names {
+            process,
+            search: match args.symbolize {
+                true => args.places.search_for(&grown.path)?,
+                false => SearchPath::default(),
+            },
+            found: GrowingNames::default(),
+        },
+    };
     let none;
     let symbols = match args.symbolize {
-        true => {
-            let known = (profile.stacks.len(), profile.modules.len());
-            if names.get(&grown.path).is_none_or(|(of, _)| *of != known) {
-                let symbols = args.places.symbols(&grown.path, profile)?;
-                names.insert(grown.path.clone(), (known, symbols));
-            }
-            &names[&grown.path].1
-        }
+        true => args
+            .places
+            .asking(|| of_log.found.of(profile, grown.generation, &of_log.search)),
         false => {
             none = Symbols::none(profile);
             &none
@@ -330,5 +349,9 @@ fn send(
         source,
     })?;
     delivery.add(message);
+    // A log that has ended gets no more messages.
+    if args.symbolize && !matches!(run.ending, Ending::Said(_)) {
+        names.insert(grown.path.clone(), of_log);
+    }
     Ok(())
 }

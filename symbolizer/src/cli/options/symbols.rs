@@ -114,9 +114,14 @@ impl SymbolArgs {
         Ok(self.ask(profile, &search))
     }
 
-    /// The names of a profile that was read from `file`. A bundle's files stand for the other
-    /// machine's file system: this one's are not asked.
+    /// The names of a profile that was read from `file`.
     pub(crate) fn symbols(&self, file: &Path, profile: &Profile) -> Result<Symbols, Failure> {
+        Ok(self.ask(profile, &self.search_for(file)?))
+    }
+
+    /// Where the names of a profile that is read from `file` come from. A bundle's files stand for
+    /// the other machine's file system: this one's are not asked.
+    pub(crate) fn search_for(&self, file: &Path) -> Result<SearchPath, Failure> {
         self.check()?;
         let mut search = self.search();
         search.debuginfod = self.servers.client()?;
@@ -126,16 +131,21 @@ impl SymbolArgs {
             search.binary_dirs = vec![file.to_owned()];
             search.sysroot = Some(file.to_owned());
         }
-        Ok(self.ask(profile, &search))
+        Ok(search)
     }
 
     fn ask(&self, profile: &Profile, search: &SearchPath) -> Symbols {
+        self.asking(|| Symbols::of(profile, search))
+    }
+
+    /// Shows the progress of a question for names, and says which servers failed.
+    pub(crate) fn asking<T>(&self, ask: impl FnOnce() -> T) -> T {
         self.servers.show(Some(Progress::spinner("finding names")));
-        let symbols = Symbols::of(profile, search);
+        let answer = ask();
         if let Some(progress) = self.servers.show(None) {
             progress.finish();
         }
         self.servers.say_what_failed();
-        symbols
+        answer
     }
 }
