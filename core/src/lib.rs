@@ -37,6 +37,7 @@
 //! - [`Allowance`] decides how long the program's end waits for the writer.
 //! - [`Weight`] is the estimate that one sample contributes.
 //! - [`Estimate`] sums weights, with a standard error.
+//! - [`Trend`] tells whether a growth is more than noise, and matters.
 //! - [`Ledger`] keeps the totals by stack and size class.
 //!
 //! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
@@ -76,6 +77,7 @@ pub use sampling::fixed::Fixed;
 pub use sampling::rng::Rng;
 pub use sampling::sampler::{Regime, STRIDE, Sampler, bytes_on_the_line};
 pub use sampling::size_class::SizeClass;
+pub use sampling::trend::{LEAST_OF_ALL, LEAST_OF_OWN, REAL, Trend};
 pub use sampling::weight::Weight;
 pub use tables::filter::{Filter, Unit};
 pub use tables::number_hash::{NumberHasher, NumberMap, NumberState};

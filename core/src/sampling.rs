@@ -10,5 +10,6 @@ pub(crate) mod fixed;
 pub(crate) mod rng;
 pub(crate) mod sampler;
 pub(crate) mod size_class;
+pub(crate) mod trend;
 pub(crate) mod weight;
 pub(crate) mod weight_cache;

@@ -59,6 +59,7 @@ pub use access::Access;
 pub use analysis::completeness::Recorded;
 pub use analysis::diff::{Diff, DiffSite, Differences, SourceLine, Unlike};
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
+pub use analysis::growth::Scale;
 pub use analysis::health::Health;
 pub use analysis::limit::{Limit, Ruling};
 pub use analysis::merge::merged;

@@ -1,7 +1,7 @@
 //! The past in a log, besides the four numbers: peaks, temporary blocks, heaptime, slack, growth.
 
 use crate::common::history::{MS, S, STACKS, US, asked, json, ok, own, play, steps};
-use crate::common::{heapprof, stderr, stdout};
+use crate::common::{LogBuilder, heapprof, stderr, stdout};
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{Reading, profile_of_view};
 use proptest::prelude::*;
@@ -231,6 +231,50 @@ fn growth_is_a_slope_with_its_error() {
     let (_folder, file, _) = asked(4096);
     let text = ok(&["top", &file, "-m", "growth"]);
     assert!(text.contains("noise") && text.contains("± "), "{text}");
+}
+
+/// An hour in which one site allocates all at the start, and another one leaks. Both slopes are
+/// more than noise, and only the second one matters.
+#[test]
+fn a_growth_that_is_real_is_of_a_size_that_matters() {
+    for (interval, leaks) in [(4096, "real"), (1, "exact")] {
+        let mut log = LogBuilder::new(interval);
+        log.module("/bin/server", 0x1000, 0x1000);
+        let (early, leak) = (
+            log.stack(&[0x1010, 0x1100, 0x1020]),
+            log.stack(&[0x1010, 0x1200, 0x1020]),
+        );
+        for _ in 0..300 {
+            log.alloc(early, 1000);
+        }
+        for _ in 0..300 {
+            log.wait(12 * S);
+            log.alloc(leak, 100);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.heaplog");
+        std::fs::write(&file, log.end()).unwrap();
+        let file = file.to_str().unwrap();
+        let verdicts = |text: &str| {
+            let words = text.split_whitespace();
+            let verdicts = words.filter(|it| ["real", "small", "noise", "exact"].contains(it));
+            verdicts.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let text = ok(&["top", file, "-m", "growth"]);
+        let table = text.split("growth: ").nth(1).unwrap();
+        let (lines, said) = table.split_once("small: less than 1 %").unwrap();
+        let lines =
+            lines.trim_end_matches("  real: more than 3 standard errors from no growth at all; ");
+        assert_eq!(verdicts(lines), [leaks, "small"], "{text}");
+        assert!(said.contains("0.1 % of what all have in use"), "{text}");
+        let text = ok(&["tree", file, "-m", "growth", "--min", "0"]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines.iter().any(|line| verdicts(line) == ["small"]),
+            "{text}"
+        );
+        assert!(lines.iter().any(|line| verdicts(line) == [leaks]), "{text}");
+    }
 }
 
 /// `top` adds up by site, and `tree` by path. The whole is the same, and each node is the sum of

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use crate::analysis::completeness::Recorded;
 use crate::analysis::noise::Sampling;
 use crate::model::change::Change;
 use crate::model::loaded_module::LoadedModule;
@@ -77,6 +78,8 @@ impl<'a> Differences<'a> {
         let precisions = sides.map(|(profile, _)| profile.precision());
         let is_unsure = precisions.contains(&Precision::Stated);
         let may_be_missed = precisions.contains(&Precision::Sampled);
+        let is_in_parts = |(profile, _): &(&Profile, _)| profile.recorded() == Recorded::InParts;
+        let is_in_parts = sides.iter().any(is_in_parts);
         let samplings = sides.map(|(profile, _)| Sampling::of(profile));
         for (side, (profile, _)) in sides.into_iter().enumerate() {
             let other = &samplings[1 - side];
@@ -86,6 +89,7 @@ impl<'a> Differences<'a> {
                     noise: Noise::implied(profile, index, &amount, other),
                     is_unsure,
                     may_be_missed,
+                    is_in_parts,
                     ..Change::default()
                 };
                 match side {

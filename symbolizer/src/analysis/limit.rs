@@ -97,6 +97,7 @@ mod tests {
             value,
             variance: error * error,
             samples: 9,
+            scale: 0.0,
         }
     }
 

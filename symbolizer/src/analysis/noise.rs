@@ -205,6 +205,7 @@ mod tests {
                 value,
                 variance,
                 samples: 2,
+                scale: 0.0,
             };
             Noise::implied(&profile, 0, &amount, &other)
         };

@@ -118,7 +118,7 @@ fn colour(change: &Change) -> Color {
     let grew = change.difference() > 0.0;
     match change.verdict() {
         _ if change.difference() == 0.0 => GREY,
-        Verdict::Noise => GREY,
+        Verdict::Noise | Verdict::Small => GREY,
         Verdict::Exact | Verdict::Real if grew => rgb(239, 138, 98),
         Verdict::Exact | Verdict::Real => rgb(103, 169, 207),
         Verdict::Unknown if grew => rgb(253, 219, 199),
@@ -135,6 +135,7 @@ mod tests {
 
     fn change(before: (f64, f64), after: (f64, f64)) -> Change {
         let amount = |(value, error): (f64, f64)| Amount {
+            scale: 0.0,
             value,
             variance: error * error,
             samples: 1,

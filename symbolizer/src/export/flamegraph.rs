@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::analysis::completeness::Recorded;
 use crate::export::facts::{has_no_samples, in_a_line};
 use crate::export::{Options, folded};
 use crate::model::measure::Measure;
@@ -77,13 +78,17 @@ fn subtitle(profile: &Profile, options: &Options) -> String {
     };
     let shown = |value: f64| measure.quantity(value);
     let bound = profile.unseen_bytes(options.confidence);
+    let is_exact = profile.precision() == Precision::Exact;
     match error {
         _ if has_no_samples(profile, measure) => format!(
             "no samples: blocks of less than {} in all ({} % confidence)",
             Bytes(bound.unwrap_or(f64::INFINITY)),
             options.confidence.percent()
         ),
-        _ if profile.precision() == Precision::Exact => format!("{} (exact)", shown(value)),
+        _ if is_exact && profile.recorded() == Recorded::InParts => {
+            format!("{}, parts of the record are missing", shown(value))
+        }
+        _ if is_exact => format!("{} (exact)", shown(value)),
         Some(error) => format!(
             "{} ± {} ({} % interval)",
             shown(value),

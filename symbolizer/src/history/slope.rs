@@ -33,6 +33,12 @@ pub struct Slope {
     pub bytes_per_second: f64,
     /// Its standard error.
     pub bytes_error: f64,
+    /// Blocks in use, on average over the window.
+    pub objects_mean: f64,
+    /// Requested bytes in use, on average over the window.
+    pub bytes_mean: f64,
+    /// The length of the window.
+    pub seconds: f64,
 }
 
 impl Slope {
@@ -43,6 +49,18 @@ impl Slope {
         self.objects_error = self.objects_error.hypot(other.objects_error);
         self.bytes_per_second += other.bytes_per_second;
         self.bytes_error = self.bytes_error.hypot(other.bytes_error);
+        self.objects_mean += other.objects_mean;
+        self.bytes_mean += other.bytes_mean;
+        self.seconds = self.seconds.max(other.seconds);
+    }
+
+    /// Returns the size that the growth is compared with: the average in use, or what is in use at
+    /// the end if that is more, divided by the window's length.
+    pub(crate) fn scale(&self, mean: f64, at_the_end: f64) -> f64 {
+        match self.seconds > 0.0 {
+            true => mean.max(at_the_end) / self.seconds,
+            false => 0.0,
+        }
     }
 }
 
@@ -73,6 +91,11 @@ impl Moments {
         self.ll += variance * l * l;
         self.lq += variance * l * q;
         self.qq += variance * q * q;
+    }
+
+    /// The mean over a window of `t` seconds.
+    fn mean(&self, t: f64) -> f64 {
+        if t > 0.0 { self.l / t } else { 0.0 }
     }
 
     /// The slope over a window of `t` seconds, and its standard error.
@@ -110,6 +133,9 @@ impl Sums {
             objects_error,
             bytes_per_second,
             bytes_error,
+            objects_mean: self.objects.mean(seconds),
+            bytes_mean: self.bytes.mean(seconds),
+            seconds,
         }
     }
 }
@@ -154,6 +180,22 @@ mod tests {
             "{growth:?} {expected}"
         );
         assert_eq!((growth.bytes_error, growth.objects_error), (0.0, 0.0));
+    }
+
+    #[test]
+    fn the_mean_is_what_was_in_use_for_how_long() {
+        let mut sums = Sums::default();
+        sums.add(&Weight::of(1000, 1), 2.0, 10.0);
+        sums.add(&Weight::of(300, 1), 0.0, 5.0);
+        let growth = sums.over(10.0);
+        assert!((growth.bytes_mean - 950.0).abs() < 1e-9, "{growth:?}");
+        assert!((growth.objects_mean - 1.3).abs() < 1e-9, "{growth:?}");
+        assert_eq!(growth.scale(growth.bytes_mean, 1000.0), 100.0);
+        assert_eq!(
+            growth.scale(growth.bytes_mean, 0.0),
+            growth.bytes_mean / 10.0
+        );
+        assert_eq!(Slope::default().scale(1.0, 1.0), 0.0);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub struct Amount {
     pub variance: f64,
     /// Samples it rests on.
     pub samples: u64,
+    /// The amount in use beside a growth, divided by the window's length; 0 for other amounts.
+    pub scale: f64,
 }
 
 impl Amount {
@@ -32,7 +34,13 @@ impl Amount {
             value,
             variance: error * error,
             samples,
+            scale: 0.0,
         }
+    }
+
+    /// The same, of a growth.
+    pub(crate) fn beside(self, scale: f64) -> Amount {
+        Amount { scale, ..self }
     }
 
     /// Its standard error.
@@ -51,5 +59,6 @@ impl AddAssign for Amount {
         self.value += other.value;
         self.variance += other.variance;
         self.samples += other.samples;
+        self.scale += other.scale;
     }
 }

@@ -5,8 +5,7 @@
 use crate::model::amount::Amount;
 use crate::model::noise::Noise;
 
-/// Beyond so many standard errors a difference is called real: noise alone gets there once in 370.
-pub const REAL: f64 = 3.0;
+pub use heapprof_core::REAL;
 
 /// The change of a sum at a site.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -28,6 +27,9 @@ pub struct Change {
     pub is_unsure: bool,
     /// True if a side may have missed blocks that the other has: then nothing is exact.
     pub may_be_missed: bool,
+    /// True if parts of the record of a side are missing: then nothing is exact either, although no
+    /// sampling missed anything.
+    pub is_in_parts: bool,
 }
 
 /// True if a change is more than noise.
@@ -37,6 +39,8 @@ pub enum Verdict {
     Exact,
     /// Larger than noise would make it.
     Real,
+    /// A growth that is more than noise, and too small to matter.
+    Small,
     /// Noise may have made it.
     Noise,
     /// The inputs do not say how exact they are, or what is the same in both.
@@ -44,21 +48,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns true if noise may have made an amount, by its own error: as `heapprof diff` judges
-    /// differences.
-    pub fn of_amount(amount: &Amount) -> Verdict {
-        match amount.z() {
-            None => Verdict::Exact,
-            Some(z) if z.abs() >= REAL => Verdict::Real,
-            Some(_) => Verdict::Noise,
-        }
-    }
-
     /// In a word.
     pub fn name(self) -> &'static str {
         match self {
             Verdict::Exact => "exact",
             Verdict::Real => "real",
+            Verdict::Small => "small",
             Verdict::Noise => "noise",
             Verdict::Unknown => "unknown",
         }
@@ -76,6 +71,7 @@ impl Change {
         self.before_variance += other.before_variance;
         self.is_unsure |= other.is_unsure;
         self.may_be_missed |= other.may_be_missed;
+        self.is_in_parts |= other.is_in_parts;
     }
 
     /// How much more there is.
@@ -106,7 +102,9 @@ impl Change {
     pub fn verdict(&self) -> Verdict {
         match self.z() {
             None => Verdict::Unknown,
-            Some(_) if self.error() == 0.0 && !self.may_be_missed => Verdict::Exact,
+            Some(_) if self.error() == 0.0 && !self.may_be_missed && !self.is_in_parts => {
+                Verdict::Exact
+            }
             Some(z) if z.abs() >= REAL => Verdict::Real,
             Some(_) => Verdict::Noise,
         }

@@ -328,15 +328,19 @@ impl Measure {
             Measure::Slack => bytes(&past.slack),
             Measure::GrowthBytes => {
                 let growth = &past.growth;
+                let at_the_end = profile.rows[row].totals.in_use.bytes_f64();
                 Amount::of(growth.bytes_per_second, growth.bytes_error, growth.samples)
+                    .beside(growth.scale(growth.bytes_mean, at_the_end))
             }
             Measure::GrowthObjects => {
                 let growth = &past.growth;
+                let at_the_end = profile.rows[row].totals.in_use.objects_f64();
                 Amount::of(
                     growth.objects_per_second,
                     growth.objects_error,
                     growth.samples,
                 )
+                .beside(growth.scale(growth.objects_mean, at_the_end))
             }
             Measure::Lifetime => Amount::default(),
         }

@@ -177,6 +177,7 @@ impl PairedDifference {
             value: value * more.abs(),
             variance: variance * more * more,
             samples,
+            scale: 0.0,
         };
     }
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::analysis::completeness::Recorded;
+use crate::analysis::growth::Scale;
 use crate::history::curve::Curve;
+use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::precision::Precision;
 use crate::model::profile::Profile;
@@ -40,6 +43,9 @@ impl Snapshot {
     pub(super) fn exactness(&self) -> String {
         let intervals = self.profile.run.intervals();
         match (self.profile.precision(), intervals) {
+            (Precision::Exact, _) if self.profile.recorded() == Recorded::InParts => {
+                "parts of the record are missing".into()
+            }
             (Precision::Exact, _) => "every allocation recorded".into(),
             (_, Some((least, most))) if least != most => format!(
                 "one sample every {} to {}",
@@ -62,6 +68,15 @@ impl Snapshot {
     pub(super) fn is_stopped(&self) -> bool {
         let regimes = &self.profile.run.regimes;
         regimes.last().is_some_and(|regime| regime.interval == 0)
+    }
+
+    /// The scale that growth, or the change since a moment, is judged by.
+    pub(super) fn scale(&self, is_bytes: bool) -> Scale {
+        match (&self.comparison, is_bytes) {
+            (Some(_), _) => Scale::of_changes(&self.profile),
+            (None, true) => Scale::of(&self.profile, Measure::GrowthBytes),
+            (None, false) => Scale::of(&self.profile, Measure::GrowthObjects),
+        }
     }
 
     /// The doubts that a reader of the numbers should have, most important first.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::{
     By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Precision,
-    Printable, Reading, Tree, Verdict, cut,
+    Printable, Reading, Scale, Tree, cut,
 };
 
 use crate::cli::inputs::source::Source;
@@ -123,6 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             // One unit for all lines, or they could not be compared at a glance.
             pace: Pace::of(most.fold(0.0, f64::max)),
             whole: whole.value,
+            scale: Scale::of(&profile, measure),
             least: shown * args.min.clamp(0.0, 100.0) / 100.0,
             depth: args.depth,
             sampled: is_sampled,
@@ -190,6 +191,8 @@ struct Writer<'a, W> {
     measure: Measure,
     pace: Pace,
     whole: f64,
+    /// The scale that growth is judged by.
+    scale: Scale,
     least: f64,
     depth: usize,
     sampled: bool,
@@ -317,7 +320,7 @@ impl<'a, W: Write> Writer<'a, W> {
         // Parts of a sum of what grew and what shrank are none.
         let (share, look) = match self.measure.is_growth() {
             true => (
-                Verdict::of_amount(&node.amount).name().to_owned(),
+                self.scale.verdict(&node.amount).name().to_owned(),
                 Look::Plain,
             ),
             false => (share(), Look::of_share(value, self.whole)),

@@ -13,7 +13,7 @@ use super::Screen;
 type Text = Vec<(String, Style)>;
 
 /// The keys and what these do.
-const HELP: [(&str, &str); 18] = [
+const HELP: [(&str, &str); 19] = [
     (
         "↑ ↓ PgUp PgDn",
         "select a line; Home, g: the first; End, G: the last",
@@ -50,7 +50,11 @@ const HELP: [(&str, &str); 18] = [
     ("±", "the 95 % interval; ~ rests on fewer than 10 samples"),
     (
         "growth",
-        "the slope since the start; real: over 3 standard errors from 0",
+        "the slope since the start; real: over 3 standard errors from 0,",
+    ),
+    (
+        "",
+        "and over 1 % of what the line, 0.1 % of what all have in use",
     ),
     (
         "alloc/s",

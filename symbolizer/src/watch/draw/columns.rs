@@ -3,8 +3,8 @@
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
+use crate::analysis::growth::Scale;
 use crate::model::amount::Amount;
-use crate::model::change::Verdict;
 use crate::model::confidence::{Confidence, FEW_SAMPLES};
 use crate::model::measure::{Measure, Pace};
 use crate::model::metric::Metric;
@@ -119,6 +119,7 @@ pub(super) fn fill(
         pace: pace_of(state),
         since_ns: snapshot.comparison.as_ref().map(|it| it.since_ns),
         standard_errors: Confidence::default().standard_errors(),
+        scale: snapshot.scale(is_of_bytes(state.choice.measure)),
     };
     let columns = of(state, snapshot.is_sampled()).into_iter();
     let mut filled: Vec<Filled> = columns.map(|column| cells.fill(column, seen)).collect();
@@ -139,6 +140,11 @@ fn pace_of(state: &State) -> Pace {
     Pace::of(most.fold(0.0, f64::max))
 }
 
+/// Whether rates and growth beside the metric are in bytes.
+fn is_of_bytes(measure: Measure) -> bool {
+    measure.is_bytes() || measure == Measure::Lifetime
+}
+
 struct Cells<'a> {
     state: &'a State,
     palette: Palette,
@@ -146,9 +152,15 @@ struct Cells<'a> {
     /// The moment that is compared with, if the user compares.
     since_ns: Option<u64>,
     standard_errors: f64,
+    /// The scale that growth is judged by.
+    scale: Scale,
 }
 
 impl Cells<'_> {
+    fn style_of(&self, growth: &Amount) -> Style {
+        self.palette.growth(growth, self.scale.verdict(growth))
+    }
+
     fn fill(&self, column: Column, seen: &[Line]) -> Filled {
         let cells: Vec<(String, Style)> = seen.iter().map(|line| self.cell(column, line)).collect();
         let heading = self.heading(column);
@@ -179,8 +191,7 @@ impl Cells<'_> {
 
     /// The unit of rates and growth beside the metric.
     fn is_bytes(&self) -> bool {
-        let measure = self.state.choice.measure;
-        measure.is_bytes() || measure == Measure::Lifetime
+        is_of_bytes(self.measure())
     }
 
     fn heading(&self, column: Column) -> String {
@@ -232,7 +243,7 @@ impl Cells<'_> {
         let lifetimes = &line.lifetimes;
         match column {
             Column::Own if measure.is_growth() => {
-                (self.growth(line.own.value), self.palette.growth(&line.own))
+                (self.growth(line.own.value), self.style_of(&line.own))
             }
             Column::Own => {
                 let style = palette.share(line.own.value, whole);
@@ -246,15 +257,15 @@ impl Cells<'_> {
             Column::RateError => (self.half(&line.rate, |value| self.rate(value)), aside),
             Column::Growth => (
                 self.growth_or_change(line.growth.value),
-                self.palette.growth(&line.growth),
+                self.style_of(&line.growth),
             ),
             Column::GrowthError => (
                 self.half(&line.growth, |value| self.growth_or_change(value)),
                 aside,
             ),
             Column::Verdict => {
-                let name = Verdict::of_amount(&line.growth).name();
-                (name.into(), self.palette.growth(&line.growth))
+                let name = self.scale.verdict(&line.growth).name();
+                (name.into(), self.style_of(&line.growth))
             }
             Column::Median => (or_longer(lifetimes.median()), plain),
             Column::MostDied => (or_longer(lifetimes.quantile(0.9)), plain),

@@ -2,7 +2,6 @@
 
 use ratatui::style::Style;
 
-use crate::model::change::Verdict;
 use crate::model::confidence::Confidence;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
@@ -114,12 +113,13 @@ fn write_in_use(snapshot: &Snapshot, screen: &mut Screen<'_>) {
         Some(_) => Bytes(value).to_string(),
         None => measure.quantity(value),
     };
-    let style = palette.growth(&amount);
+    let verdict = snapshot.scale(true).verdict(&amount);
+    let style = palette.growth(&amount, verdict);
     let mut growth = vec![(what, plain), (quantity(amount.value), style)];
     if snapshot.is_sampled() {
         let half = amount.error() * Confidence::default().standard_errors();
         growth.push((format!(" ± {}", quantity(half)), palette.aside()));
-        growth.push((format!(" {}", Verdict::of_amount(&amount).name()), style));
+        growth.push((format!(" {}", verdict.name()), style));
     }
     let mut groups = vec![in_use, growth];
     if let Some(peak) = snapshot.profile.peak {

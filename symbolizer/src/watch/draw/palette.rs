@@ -76,8 +76,8 @@ impl Palette {
     }
 
     /// A speed that is more than noise.
-    pub(super) fn growth(self, growth: &Amount) -> Style {
-        let is_sure = matches!(Verdict::of_amount(growth), Verdict::Real | Verdict::Exact);
+    pub(super) fn growth(self, growth: &Amount, verdict: Verdict) -> Style {
+        let is_sure = matches!(verdict, Verdict::Real | Verdict::Exact);
         match growth.value {
             value if is_sure && value > 0.0 => self.warning(),
             value if is_sure && value < 0.0 => self.good(),

@@ -2,11 +2,12 @@
 
 use std::io::{self, Write};
 
+use heapprof_core::{LEAST_OF_ALL, LEAST_OF_OWN};
 use heapprof_symbolizer::Lifetimes;
 use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
     Amount, By, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Pace, Percent, Precision,
-    Profile, REAL, RecordingConditions, SiteMap, Symbols, Verdict,
+    Profile, REAL, RecordingConditions, Scale, SiteMap, Symbols,
 };
 use serde::Serialize;
 
@@ -170,6 +171,7 @@ fn write_sums(
 ) -> io::Result<()> {
     let measure = shown.measure;
     let whole = measure.of_all(profile);
+    let scale = Scale::of(profile, measure);
     let is_sampled = profile.precision() == Precision::Sampled;
     let half = |amount: &Amount| amount.error() * shown.confidence.standard_errors();
     // One unit for all lines, or they could not be compared at a glance.
@@ -209,7 +211,7 @@ fn write_sums(
             Percent { part, whole }.to_string()
         };
         let (own, all) = match measure.is_growth() {
-            true => (Verdict::of_amount(&line.own).name().into(), String::new()),
+            true => (scale.verdict(&line.own).name().into(), String::new()),
             false => (share(line.own.value), share(line.all.value)),
         };
         cells.extend([
@@ -227,13 +229,23 @@ fn write_sums(
             "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
         )?;
     }
-    if measure.is_growth() && is_sampled {
-        writeln!(
-            out,
-            "  real: more than {REAL} standard errors from no growth at all"
-        )?;
+    if measure.is_growth() {
+        writeln!(out, "  {}", words_of_verdicts(is_sampled))?;
     }
     Ok(())
+}
+
+/// The meaning of the verdicts on growth.
+fn words_of_verdicts(is_sampled: bool) -> String {
+    let small = format!(
+        "small: less than {} % of what the line, or {} % of what all have in use",
+        100.0 * LEAST_OF_OWN,
+        100.0 * LEAST_OF_ALL
+    );
+    match is_sampled {
+        true => format!("real: more than {REAL} standard errors from no growth at all; {small}"),
+        false => small,
+    }
 }
 
 fn write_lifetimes(lines: &[PastLine], by: Option<By>, out: &mut impl Write) -> io::Result<()> {
