@@ -18,6 +18,7 @@ mod answers;
 mod fetch;
 mod guard;
 mod http;
+mod log_state;
 mod metrics;
 mod pages;
 mod process;

@@ -350,10 +350,14 @@ fn processes_of_serve() {
     );
     let stack = log.stack(&[0x1]);
     log.alloc(stack, 1000);
+    let mut damaged = log.so_far();
+    damaged.extend(b"no frame");
+    write(folder.path(), "damaged.heaplog", &damaged);
     write(folder.path(), "running.heaplog", &log.so_far());
     write(folder.path(), "foreign.heaplog", b"no log");
     let server = crate::serve::Server::of(&[folder.path()]);
     // The growth is that between two moments.
+    server.until("/processes", "cut off at offset");
     let text = server.until("/processes", "\"growth_bytes_per_second\":0.0");
     are_documented(
         "heapprof serve",

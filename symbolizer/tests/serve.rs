@@ -442,6 +442,196 @@ fn logs_that_are_replaced_cut_and_damaged_stay_readable() {
     assert!(listed.contains("\"in_use_bytes\":7"), "{listed}");
 }
 
+/// The entry of a log in the list of processes.
+fn listed(server: &Server, log: &str) -> Option<serde_json::Value> {
+    let listed: serde_json::Value = serde_json::from_str(&server.get("/processes").1).unwrap();
+    let mut all = listed["processes"].as_array().unwrap().iter();
+    all.find(|it| it["log"] == log).cloned()
+}
+
+#[test]
+fn files_that_are_no_logs_are_told_from_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = growing();
+    log.alloc(0, 1000);
+    let good = log.so_far();
+    let mut of_another_version = good.clone();
+    of_another_version[heapprof_format::FILE_HEADER.len() - 1] ^= 0x7f;
+    for (name, bytes) in [
+        ("good", &good[..]),
+        ("text", b"heap log of yesterday\n"),
+        ("empty", b""),
+        ("header", &heapprof_format::FILE_HEADER[..]),
+        ("version", &of_another_version),
+    ] {
+        fs::write(folder.path().join(name).with_extension("heaplog"), bytes).unwrap();
+    }
+    fs::create_dir(folder.path().join("folder.heaplog")).unwrap();
+    let server = Server::of(&[folder.path()]);
+    server.until("/metrics", "\nheapprof_serve_unread_files 3\n");
+    server.until("/metrics", "\nheapprof_serve_running 1\n");
+    for (name, state, why) in [
+        ("good", "running", None),
+        ("text", "not a log", Some("not a heapprof log")),
+        ("empty", "empty", None),
+        ("header", "empty", None),
+        ("version", "unreadable", Some("log format version")),
+        ("folder", "unreadable", Some("")),
+    ] {
+        let it = listed(&server, &format!("{name}.heaplog")).unwrap();
+        assert_eq!(it["state"], state, "{it}");
+        let error = it["error"].as_str();
+        assert_eq!(error.is_some(), why.is_some(), "{it}");
+        assert!(
+            error.unwrap_or_default().contains(why.unwrap_or_default()),
+            "{it}"
+        );
+    }
+    // One process: the others are none.
+    assert_eq!(sums(&server.pprof("/debug/pprof/heap"))[3], 1000);
+    for missing in ["pid=78", "pid=0"] {
+        let (status, why) = server.get(&format!("/debug/pprof/heap?{missing}"));
+        assert_eq!(status, 404);
+        assert!(why.contains("?pid=77  running  server  ?log="), "{why}");
+        assert!(why.contains("  good.heaplog\n"), "{why}");
+        assert!(why.contains("\ntext.heaplog  not a log\n"), "{why}");
+        assert!(!why.contains("pid=0"), "{why}");
+    }
+    let (_, index) = server.get("/debug/pprof/");
+    assert!(index.contains("text.heaplog, not a log"), "{index}");
+    assert!(!index.contains("pid=0"), "{index}");
+}
+
+/// Damage and cuts are told wherever the process is shown, in the words of `heapprof info`, and
+/// nothing is called exact then.
+#[test]
+fn damage_and_cuts_are_told_as_info_tells_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.heaplog");
+    let mut log = growing();
+    log.alloc(0, 1000);
+    let intact = log.so_far().len();
+    log.alloc(0, 300);
+    let whole = log.so_far();
+    let mut damaged = whole[..intact].to_vec();
+    damaged.extend(b"damage");
+    damaged.extend(&whole[intact..]);
+    fs::write(&path, &damaged).unwrap();
+    let info = |path: &Path| {
+        let ran = Command::new(env!("CARGO_BIN_EXE_heapprof"))
+            .args(["info"])
+            .arg(path)
+            .output()
+            .unwrap();
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    let said = info(&path);
+    let words = said.lines().find(|line| line.starts_with("  damaged: "));
+    let words = words.unwrap_or_else(|| panic!("{said}")).trim();
+    assert!(!said.contains("exact"), "{said}");
+
+    let server = Server::of(&[&path]);
+    server.until(
+        "/metrics",
+        "heapprof_log_faults{pid=\"77\",program=\"server\",log=\"a.heaplog\"} 1\n",
+    );
+    let it = listed(&server, "a.heaplog").unwrap();
+    assert_eq!(it["faults"], serde_json::json!([words]));
+    let comments = |target: &str| {
+        let profile = server.pprof(target);
+        let comments = profile.comment.iter();
+        let comments = comments.map(|&it| profile.string_table[it as usize].clone());
+        comments.collect::<Vec<String>>()
+    };
+    let said = comments("/debug/pprof/heap");
+    assert!(said.iter().any(|line| line == words), "{said:?}");
+    assert!(!said.iter().any(|line| line.contains("exact")), "{said:?}");
+    let id = it["id"].as_str().unwrap();
+    let (_, page) = server.get(&format!("/process/{id}/report"));
+    assert!(
+        page.contains(words) && !page.contains("numbers are exact"),
+        "{page}"
+    );
+    let (_, index) = server.get("/debug/pprof/");
+    assert!(index.contains("server 77, running, damaged"), "{index}");
+
+    // Cut within a frame: told once the file has not grown for a while.
+    fs::write(&path, &whole[..whole.len() - 3]).unwrap();
+    let cut = format!(
+        "cut off at offset {intact}: {} bytes behind it",
+        whole.len() - 3 - intact
+    );
+    assert!(info(&path).contains(&cut), "{}", info(&path));
+    let listed = server.until("/processes", &cut);
+    assert!(
+        listed.contains("the log was cut while it was followed: "),
+        "{listed}"
+    );
+    let said = comments("/debug/pprof/heap");
+    assert!(said.iter().any(|line| line.starts_with(&cut)), "{said:?}");
+    assert!(!said.iter().any(|line| line.contains("exact")), "{said:?}");
+    // Cut to nothing: what was known stays, with the reason.
+    fs::write(&path, b"").unwrap();
+    let listed = server.until("/processes", "\"log_bytes\":0");
+    assert!(
+        listed.contains("\"pid\":77") && listed.contains("the log was cut while"),
+        "{listed}"
+    );
+}
+
+/// `go tool pprof` asks for names beside the profile, without its query.
+#[test]
+fn a_process_has_its_endpoints_in_a_path_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, pid, size) in [("a", 77, 1000), ("b", 78, 500)] {
+        let mut log = LogBuilder::new(1);
+        log.start_of("/bin/server", pid, 5);
+        log.module("/bin/server", 0x1000, 0x1000);
+        log.stack(&[0x1010, 0x1020]);
+        log.alloc(0, size);
+        let path = folder.path().join(name).with_extension("heaplog");
+        fs::write(path, log.so_far()).unwrap();
+    }
+    let server = Server::of(&[folder.path()]);
+    server.until("/metrics", "heapprof_serve_running 2");
+    let (status, why) = server.get("/debug/pprof/symbol?0x1020");
+    assert_eq!(status, 400);
+    assert!(why.contains("/pid/N"), "{why}");
+    let id = listed(&server, "b.heaplog").unwrap()["id"].clone();
+    let of_log = format!("/log/{}", id.as_str().unwrap());
+    for (prefix, size) in [("/pid/77", 1000), ("/pid/78", 500), (&of_log, 500)] {
+        assert_eq!(
+            sums(&server.pprof(&format!("{prefix}/debug/pprof/heap")))[3],
+            size
+        );
+        for path in [
+            "debug/pprof/symbol?0x1020",
+            "debug/pprof/cmdline",
+            "pprof/symbol?0x1020",
+        ] {
+            let (status, said) = server.get(&format!("{prefix}/{path}"));
+            assert_eq!(status, 200, "{prefix}/{path}: {said}");
+        }
+        let (_, text) = server.get(&format!("{prefix}/pprof/heap"));
+        let first: Vec<&str> = text.split_whitespace().take(4).collect();
+        assert_eq!(first, ["heap", "profile:", "1:", &size.to_string()]);
+        let (_, metrics) = server.get(&format!("{prefix}/metrics"));
+        assert_eq!(metrics.matches("\nheapprof_in_use_bytes{").count(), 1);
+        let (_, index) = server.get(&format!("{prefix}/debug/pprof/"));
+        assert_eq!(index.matches(">heap</a>").count(), 1, "{index}");
+        // The path decides, not the query.
+        let (_, both) = server.get(&format!("{prefix}/pprof/heap?pid=1"));
+        assert_eq!(both, text);
+    }
+    for nothing in [
+        "/pid/79/debug/pprof/heap",
+        "/pid//debug/pprof/heap",
+        "/pid/77/processes",
+    ] {
+        assert_eq!(server.get(nothing).0, 404, "{nothing}");
+    }
+}
+
 #[test]
 fn it_ends_when_it_is_told_to() {
     let folder = tempfile::tempdir().unwrap();
@@ -470,17 +660,25 @@ fn what_cannot_be_served_is_said_with_the_way_out() {
             String::from_utf8(output.stderr).unwrap(),
         )
     };
+    let own = std::process::id().to_string();
     for (args, token, status, part) in [
         (&["--listen", "0.0.0.0:0"][..], None, 2, "--token-file"),
         (&["--listen", "0.0.0.0:0"], Some("short"), 2, "openssl rand"),
         (&["--listen", "nonsense"], None, 1, "127.0.0.1:7070"),
         (&["nowhere"], None, 1, "no such folder, log or process"),
         (&["4294967295"], None, 1, "there is no such process"),
+        (
+            &[&own],
+            None,
+            1,
+            "if it has a log, name the log or its folder",
+        ),
         (&["--token-file", "none"], None, 1, "--token-file none"),
     ] {
         let (code, text) = said(args, token);
         assert_eq!(code, Some(status), "{args:?}: {text}");
         assert!(text.contains(part), "{args:?}: {text}");
+        assert!(!text.contains("heapprof ctl"), "{args:?}: {text}");
     }
     let open = Server::with(&[folder.path()], &["--listen", "0.0.0.0:0"]);
     let local = open.address.replace("0.0.0.0", "127.0.0.1");

@@ -10,7 +10,7 @@ use heapprof_format::EndReason;
 use crate::analysis::recording_conditions::{NAMED, seconds};
 use crate::model::fork_remark::missing_from;
 use crate::model::profile::Profile;
-use crate::model::quantity::Count;
+use crate::model::quantity::{Bytes, Count};
 use crate::model::run::{Ending, Run};
 use crate::model::span::{Cut, Span};
 
@@ -126,10 +126,12 @@ impl Profile {
             };
             format!("the log is damaged in {places}: what was there is missing")
         });
-        match (damaged, torn) {
-            (Some(damaged), Some(torn)) => Some(format!("{damaged}; {torn}")),
-            (damaged, torn) => damaged.or(torn),
-        }
+        let cut = (account.cut_bytes > 0).then(|| {
+            let bytes = Bytes(account.cut_bytes as f64);
+            format!("the log was cut while it was followed: {bytes} that were read are gone")
+        });
+        let all: Vec<String> = [damaged, torn, cut].into_iter().flatten().collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Says which logs have no end, and whether their processes still run.

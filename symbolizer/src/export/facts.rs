@@ -89,6 +89,7 @@ pub(super) fn facts(profile: &Profile) -> Vec<String> {
             "left out: {without_room} records, because the log needs more memory than it may take (--max-memory)"
         ));
     }
+    lines.extend(profile.account.faults());
     lines
 }
 

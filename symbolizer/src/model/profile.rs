@@ -24,9 +24,16 @@ use crate::model::module_index::ModuleIndex;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
 use crate::model::precision::Precision;
+use crate::model::quantity::Count;
 use crate::model::run::{Ending, Run};
 use crate::model::span::Span;
 use crate::resolve::Frame;
+
+/// The words for [`Account::missing_frames`], behind their number.
+pub const MISSING_FRAMES: &str = "parts of the log missing between others";
+
+/// Most faults that are named one by one.
+const NAMED: usize = 8;
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -88,6 +95,8 @@ pub struct Account {
     pub missing_frames: u64,
     /// Where the file was cut off, and how many bytes after that could not be used.
     pub torn: Option<(u64, u64)>,
+    /// Bytes of a followed log that were read, and that the file has no longer.
+    pub cut_bytes: u64,
     /// Stacks of samples that are not in the file.
     pub unknown_stacks: u64,
     /// Frees of blocks whose allocation is not in the file.
@@ -106,7 +115,42 @@ pub struct Account {
 impl Account {
     /// Returns true if the file was read to its end without a doubt.
     pub fn is_whole(&self) -> bool {
-        self.damage.is_empty() && self.missing_frames == 0 && self.torn.is_none()
+        self.damage.is_empty()
+            && self.missing_frames == 0
+            && self.cut_bytes == 0
+            && self.torn.is_none()
+    }
+
+    /// Returns the faults of the file, in words; none if it is whole.
+    pub fn faults(&self) -> Vec<String> {
+        let missing = (self.missing_frames > 0).then(|| match self.missing_frames {
+            1 => "a part of the log missing between others".to_owned(),
+            many => format!("{} {MISSING_FRAMES}", Count(many)),
+        });
+        let mut faults: Vec<String> = missing.into_iter().collect();
+        let mut damages = self.damages();
+        faults.extend(damages.by_ref().take(NAMED));
+        match damages.count() {
+            0 => {}
+            more => faults.push(format!("damaged: {more} more places")),
+        }
+        faults
+    }
+
+    /// Returns the places where the file is cut or damaged, in words.
+    pub fn damages(&self) -> impl Iterator<Item = String> + '_ {
+        let cut = (self.cut_bytes > 0).then(|| {
+            let bytes = self.cut_bytes;
+            format!("the log was cut while it was followed: {bytes} bytes that were read are gone")
+        });
+        let torn = self.torn.map(|(offset, left)| {
+            format!("cut off at offset {offset}: {left} bytes behind it could not be used")
+        });
+        let damages = self.damage.iter().map(|damage| {
+            let Damage { what, skipped, .. } = damage;
+            format!("damaged: {what}; {skipped} bytes passed over")
+        });
+        cut.into_iter().chain(torn).chain(damages)
     }
 
     /// Counters of things that are missing from the file, those that are not zero.

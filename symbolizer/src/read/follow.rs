@@ -24,7 +24,7 @@ use crate::history::curve::Curve;
 use crate::history::temporary::Temporary;
 use crate::memory;
 use crate::model::metric::Numbers;
-use crate::model::profile::Profile;
+use crate::model::profile::{Account, Profile};
 use crate::model::run::Run;
 use crate::read::fold::Fold;
 use crate::read::fold::averages::Averages;
@@ -42,7 +42,13 @@ pub(crate) struct Follower {
     file: Option<Open>,
     /// How often another file had the path, or the file was cut.
     generation: u64,
+    /// Bytes that were read of the file, and were cut off then.
+    cut_bytes: u64,
 }
+
+/// A frame that is incomplete so long after the last write stays so: a writer appends a frame by
+/// one call.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// The parts of a log that a follower keeps.
 #[derive(Debug, Clone, Default)]
@@ -84,6 +90,7 @@ impl Follower {
             options,
             file: None,
             generation: 0,
+            cut_bytes: 0,
         }
     }
 
@@ -104,7 +111,13 @@ impl Follower {
         if is_same {
             return Ok(Step::Same);
         }
-        meta?;
+        let meta = meta?;
+        if let Some(open) = &self.file {
+            match open.tail.cut_bytes(&meta) {
+                0 => self.cut_bytes = 0,
+                more => self.cut_bytes += more,
+            }
+        }
         let tail = Tail::open(&self.path, self.may_be_link)?;
         let room = &self.options.room;
         let room = room.as_ref().map(|(shared, most)| shared.part(*most));
@@ -243,8 +256,26 @@ impl Follower {
     pub(crate) fn profile(&self) -> Option<Profile> {
         let open = self.file.as_ref()?;
         let mut profile = open.heir.fold().so_far();
-        open.tail.note(&mut profile.account);
+        self.note(open, &mut profile.account);
         Some(profile)
+    }
+
+    /// Returns the faults of the file, in the words of [`Account::faults`].
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut account = Account::default();
+        match &self.file {
+            Some(open) => self.note(open, &mut account),
+            None => account.cut_bytes = self.cut_bytes,
+        }
+        let mut faults = account.faults();
+        faults.append(&mut account.remarks);
+        faults
+    }
+
+    fn note(&self, open: &Open, account: &mut Account) {
+        let is_settled = self.silence().is_none_or(|silence| silence >= SETTLED);
+        open.tail.note(is_settled, account);
+        account.cut_bytes = self.cut_bytes;
     }
 
     /// The averages up to that time, which is not before the last event; none at the first call.
@@ -365,9 +396,10 @@ mod tests {
         frames[5][last] ^= 0xff;
         frames.remove(8);
         let bytes = frames.concat();
-        let cut: usize = frames[..8].iter().map(Vec::len).sum();
+        let until = |frame: usize| frames[..frame].iter().map(Vec::len).sum::<usize>();
         let mut follower = Follower::of(&path, false, Options::default());
-        for end in [cut, bytes.len()] {
+        // The places are told by the offset in the file, wherever a reading begins.
+        for end in [until(3), until(8), bytes.len()] {
             std::fs::write(&path, &bytes[..end]).unwrap();
             follower.catch_up().unwrap();
         }

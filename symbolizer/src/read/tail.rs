@@ -15,7 +15,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-use heapprof_format::{ReadErrorKind, Reader, Record, SegmentStart, Start};
+use heapprof_format::{ReadError, ReadErrorKind, Reader, Record, SegmentStart, Start};
 
 use crate::model::profile::{Account, Damage};
 use crate::read::log::Taker;
@@ -47,6 +47,8 @@ pub(crate) struct Tail {
     damage: Vec<Damage>,
     missing_frames: u64,
     segments: Vec<SegmentStart>,
+    /// Why the bytes behind the offset are no frame, if they are not just incomplete.
+    pending: Option<ReadError>,
 }
 
 impl Tail {
@@ -71,12 +73,21 @@ impl Tail {
             damage: Vec::new(),
             missing_frames: 0,
             segments: Vec::new(),
+            pending: None,
         })
     }
 
     /// Whether these are the metadata of this file, which was not cut.
     pub(crate) fn is_of(&self, meta: &Metadata) -> bool {
         (self.device, self.inode) == (meta.dev(), meta.ino()) && meta.len() >= self.offset
+    }
+
+    /// Bytes that were read and that the file has no longer: it was cut.
+    pub(crate) fn cut_bytes(&self, meta: &Metadata) -> u64 {
+        match (self.device, self.inode) == (meta.dev(), meta.ino()) {
+            true => self.offset.saturating_sub(meta.len()),
+            false => 0,
+        }
     }
 
     /// Asks for the length of the file, whatever has its path. Returns how many bytes came.
@@ -102,11 +113,17 @@ impl Tail {
         self.damage.len() as u64 + self.missing_frames
     }
 
-    /// States in an account what was wrong with the file so far.
-    pub(crate) fn note(&self, account: &mut Account) {
+    /// States in an account what was wrong with the file so far. `is_settled`: the file is not
+    /// being written, so a frame that is incomplete stays so.
+    pub(crate) fn note(&self, is_settled: bool, account: &mut Account) {
         account.damage.clone_from(&self.damage);
         account.missing_frames = self.missing_frames;
         account.segments.clone_from(&self.segments);
+        let left = self.length.saturating_sub(self.offset);
+        if left > 0 && is_settled {
+            account.torn = Some((self.offset, left));
+            (account.remarks).extend(self.pending.as_ref().map(ToString::to_string));
+        }
     }
 
     /// The first record of the file, read anew; `None`: it is not there, or another one.
@@ -128,6 +145,7 @@ impl Tail {
         self.damage.clear();
         self.missing_frames = 0;
         self.segments.clear();
+        self.pending = None;
     }
 
     /// Reads from the offset to the end of the file, in pieces.
@@ -174,6 +192,7 @@ impl Tail {
             },
             _ => Reader::behind(self.sequence, piece),
         };
+        self.pending = None;
         // The offset of the frame that is being read, behind everything that was used.
         let used = loop {
             if let Some(event) = reader.next_event() {
@@ -188,13 +207,20 @@ impl Tail {
                 Ok(None) => break reader.offset(),
                 Err(error) => error,
             };
+            let used = error.offset;
             if error.kind == ReadErrorKind::TornTail {
-                break error.offset;
+                break used;
             }
+            // The reader counts from the piece's beginning.
+            let offset = self.offset + used;
+            let error = ReadError { offset, ..error };
             match reader.skip_damage() {
-                Some(skipped) => self.damaged_at(error.offset, skipped, &error.to_string()),
+                Some(skipped) => self.damaged_at(used, skipped, &error.to_string()),
                 // No intact frame follows so far. Records in front of the place are used.
-                None => break error.offset,
+                None => {
+                    self.pending = Some(error);
+                    break used;
+                }
             }
         };
         self.sequence = reader.sequence();

@@ -260,6 +260,7 @@ fn notes(profile: &Profile) -> Vec<String> {
             checkpoint.time_ns as f64 / 1e9
         ));
     }
+    lines.extend(profile.account.faults());
     let losses = profile.account.losses();
     lines.extend(losses.map(|(counter, n)| format!("lost: {n} {}", counter.describe())));
     lines

@@ -8,6 +8,7 @@
 //! | `/process/ID/control` | a command to the program (POST) |
 //! | `/debug/pprof/…`, `/pprof/…` | profiles, as Go's and gperftools' servers have them |
 //! | `/metrics`, `/targets`, `/healthz` | for Prometheus and for supervisors |
+//! | `/pid/N/…`, `/log/ID/…` | the profiles and metrics of that process |
 
 use super::Shared;
 use super::guard::Right;
@@ -16,6 +17,19 @@ use super::{fetch, metrics, pages};
 
 /// Answers a request.
 pub(super) fn answer(shared: &Shared, request: &Request) -> Response {
+    match request.narrowed() {
+        Some(narrowed) if is_of_a_process(&narrowed.path) => answer_to(shared, &narrowed),
+        _ => answer_to(shared, request),
+    }
+}
+
+/// Whether a path has its answer of each process.
+fn is_of_a_process(path: &str) -> bool {
+    let is_pprof = path.starts_with("/debug/pprof") || path.starts_with("/pprof/");
+    is_pprof || path == "/metrics"
+}
+
+fn answer_to(shared: &Shared, request: &Request) -> Response {
     let path = request.path.as_str();
     if path == "/healthz" && matches!(request.method, Method::Get | Method::Head) {
         return Response::text("ok\n");

@@ -253,7 +253,7 @@ const INDEX: &str = "<!DOCTYPE html>
 <html lang=\"en\"><head><meta charset=\"utf-8\"><title>/debug/pprof/</title></head><body>
 <h1>/debug/pprof/</h1>
 <p>heap: what is in use first; allocs: what was allocated first; ?seconds=N: the change in N seconds;
-?debug=1: text. If several processes run, ?pid=N chooses one.</p>
+?debug=1: text. If several processes run, ?pid=N or /pid/N/debug/pprof/heap chooses one.</p>
 <table>
 <tr><th>count</th><th>profile</th><th></th><th></th><th></th><th>process</th></tr>
 ";
@@ -266,14 +266,25 @@ pub(super) fn index(shared: &Shared, request: &Request) -> Response {
         false => format!("&token={}", html(&token)),
     };
     let mut page = String::from(INDEX);
-    for process in shared.table.all() {
-        let summary = process.summary();
+    for (process, summary) in shared.table.named_by(request) {
         let which = format!("pid={}&log={}{token}", summary.pid, process.id);
         let link = |path: &str, more: &str, text: &str| {
             format!("<td><a href=\"{path}?{which}{more}\">{text}</a></td>")
         };
+        if !summary.state.is_of_process() {
+            page.push_str(&format!(
+                "<tr><td></td><td></td><td></td><td></td><td></td><td>{}, {}</td></tr>\n",
+                html(&Printable(&process.log()).to_string()),
+                summary.state.name(),
+            ));
+            continue;
+        }
+        let damaged = match summary.faults.is_empty() {
+            true => "",
+            false => ", damaged",
+        };
         page.push_str(&format!(
-            "<tr><td>{}</td>{}{}{}{}<td>{} {}, {}</td></tr>\n",
+            "<tr><td>{}</td>{}{}{}{}<td>{} {}, {}{damaged}</td></tr>\n",
             summary.numbers.in_use_objects,
             link("heap", "", "heap"),
             link("allocs", "", "allocs"),
@@ -281,7 +292,7 @@ pub(super) fn index(shared: &Shared, request: &Request) -> Response {
             link("cmdline", "", "cmdline"),
             html(&Printable(&summary.name).to_string()),
             summary.pid,
-            summary.life.name(),
+            summary.state.name(),
         ));
     }
     page.push_str("</table>\n</body></html>\n");

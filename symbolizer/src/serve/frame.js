@@ -67,7 +67,11 @@ async function about() {
     if (it) known = it.log_bytes;
     if (shown === null) shown = known;
     const mib = (value) => `${(value / 2 ** 20).toFixed(1)} MiB`;
-    find("numbers").textContent = it ? `${it.state}, ${mib(it.in_use_bytes)} ± ${mib(1.96 * it.in_use_error_bytes)} in use` : "";
+    const doubts = it ? [...(it.error ? [it.error] : []), ...it.faults] : [];
+    find("doubts").textContent = doubts.join("; ");
+    find("doubts").hidden = doubts.length === 0;
+    const error = it?.in_use_error_bytes > 0 ? ` ± ${mib(1.96 * it.in_use_error_bytes)}` : "";
+    find("numbers").textContent = it ? `${it.state}, ${mib(it.in_use_bytes)}${error} in use` : "";
   } catch (error) {
     say(`no answer: ${error.message}`, true);
   }

@@ -58,6 +58,32 @@ impl Request {
         value_of(&self.raw_query, name)
     }
 
+    /// For `/pid/N/REST` and `/log/ID/REST`: the request for `/REST` of that process, whatever the
+    /// query says. Programs that make an address from another one keep its path, and drop its
+    /// query.
+    pub(super) fn narrowed(&self) -> Option<Request> {
+        let mut parts = self.path.splitn(4, '/').skip(1);
+        let (key, value, rest) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_word = !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let is_key = |key: &str| matches!(key, "pid" | "log");
+        if !is_key(key) || !is_word {
+            return None;
+        }
+        let mut raw_query = format!("{key}={value}");
+        for pair in self.raw_query.split('&') {
+            let name = pair.split('=').next().unwrap_or_default();
+            if !is_key(&decoded(name, true)) {
+                raw_query.push('&');
+                raw_query.push_str(pair);
+            }
+        }
+        Some(Request {
+            path: format!("/{rest}"),
+            raw_query,
+            ..self.clone()
+        })
+    }
+
     /// The value of a field of the form in the body.
     pub(super) fn field(&self, name: &str) -> Option<String> {
         value_of(std::str::from_utf8(&self.body).ok()?, name)

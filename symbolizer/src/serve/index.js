@@ -48,31 +48,44 @@ function curve(to, values) {
   to.append(svg);
 }
 
+/** The states of processes, in the order of the page. A file with another state has told of no process. */
+const STATES = ["running", "ended", "gone"];
+const isOfProcess = ({ state }) => STATES.includes(state);
+
 function draw({ processes, left_out: leftOut }) {
-  const order = { running: 0, ended: 1, gone: 2 };
-  processes.sort((a, b) => order[a.state] - order[b.state] || b.in_use_bytes - a.in_use_bytes);
+  const rank = (it) => (isOfProcess(it) ? STATES.indexOf(it.state) : STATES.length);
+  processes.sort((a, b) => rank(a) - rank(b) || b.in_use_bytes - a.in_use_bytes);
   const shown = processes.slice(0, 1000);
   const rows = document.createElement("tbody");
   for (const it of shown) {
     const row = rows.insertRow();
+    if (!isOfProcess(it)) {
+      cell(row, it.log, "words").colSpan = 2;
+      cell(row, it.state, it.error ? "bad" : "faint");
+      cell(row, it.error ?? "", "bad words").colSpan = 9;
+      continue;
+    }
     link(cell(row, ""), `/process/${it.id}`, it.name || it.log);
     cell(row, String(it.pid || ""), "number");
     const state = cell(row, it.state, it.state === "running" ? "" : "faint");
     state.title = it.ending;
+    const left = it.left_out_records ? [`${it.left_out_records} records had no room in memory: the numbers are too low`] : [];
+    const doubts = [...(it.error ? [it.error] : []), ...it.faults, ...left];
     const number = cell(row, bytes(it.in_use_bytes), "number");
-    if (it.error || it.left_out_records) {
+    if (doubts.length > 0) {
       number.className = "number bad";
-      number.title = it.error || `${it.left_out_records} records had no room in memory: the numbers are too low`;
+      number.title = doubts.join("\n");
       number.textContent += " !";
     }
-    cell(row, bytes(NINETY_FIVE * it.in_use_error_bytes), "number faint less");
+    cell(row, it.in_use_error_bytes > 0 ? bytes(NINETY_FIVE * it.in_use_error_bytes) : "", "number faint less");
     curve(cell(row, "", "less"), it.in_use_past_bytes);
     const growth = it.growth_bytes_per_second;
     cell(row, growth === null || it.state !== "running" ? "" : `${growth > 0 ? "+" : ""}${bytes(growth * 60)}/min`, "number less");
     cell(row, bytes(it.allocated_bytes), "number more");
     cell(row, it.resident_bytes === null ? "" : bytes(it.resident_bytes), "number more");
-    cell(row, `${bytes(it.log_bytes)}${it.damaged_places ? ", damaged" : ""}`, "number more");
-    cell(row, it.error || it.command.slice(0, 200), `${it.error ? "bad" : "faint"} words more`);
+    cell(row, `${bytes(it.log_bytes)}${it.faults.length > 0 ? ", damaged" : ""}`, "number more");
+    const doubt = doubts.join("; ");
+    cell(row, doubt || it.command.slice(0, 200), `${doubt ? "bad" : "faint"} words more`);
     const profiles = cell(row, "");
     link(profiles, `/debug/pprof/heap?pid=${it.pid}&log=${it.id}`, "heap");
     link(profiles, `/debug/pprof/allocs?pid=${it.pid}&log=${it.id}`, "allocs");
@@ -82,10 +95,12 @@ function draw({ processes, left_out: leftOut }) {
   body.replaceChildren(...rows.rows);
   if (focused) [...body.querySelectorAll("a")].find((it) => it.href === focused)?.focus({ preventScroll: true });
   const running = processes.filter((it) => it.state === "running").length;
+  const all = processes.filter(isOfProcess).length;
+  const others = processes.length - all;
   const hidden = processes.length - shown.length + leftOut;
   about.textContent = processes.length === 0
     ? "no log yet: start a program with heapprof run"
-    : `${running} running of ${processes.length} processes${hidden ? `, ${hidden} not shown` : ""}`;
+    : `${running} running of ${all} processes${others ? `, ${others} other files` : ""}${hidden ? `, ${hidden} not shown` : ""}`;
   about.className = "faint";
 }
 

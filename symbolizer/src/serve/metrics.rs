@@ -13,14 +13,14 @@ use crate::model::printable::Printable;
 
 use super::Shared;
 use super::http::{Request, Response};
-use super::process::{Life, Process, Summary};
+use super::process::{Process, Summary};
 
 /// The content type of the text form.
 const TEXT_FORM: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A metric of each process: name, type, help, and its value.
 type Of = fn(&Summary) -> Option<f64>;
-const OF_PROCESSES: [(&str, &str, &str, Of); 12] = [
+const OF_PROCESSES: [(&str, &str, &str, Of); 13] = [
     (
         "heapprof_in_use_bytes",
         "gauge",
@@ -73,6 +73,12 @@ const OF_PROCESSES: [(&str, &str, &str, Of); 12] = [
         |s| Some(s.damage as f64),
     ),
     (
+        "heapprof_log_faults",
+        "gauge",
+        "Faults of the log, as heapprof info lists them; 0: the log is whole.",
+        |s| Some(s.faults.len() as f64),
+    ),
+    (
         "heapprof_sampling_interval_bytes",
         "gauge",
         "Mean interval between samples; 0: recording is stopped.",
@@ -96,17 +102,13 @@ const OF_PROCESSES: [(&str, &str, &str, Of); 12] = [
 pub(super) fn metrics(shared: &Shared, request: &Request) -> Response {
     let all = shared.table.all();
     // A target that was discovered is one process.
-    let (pid, id) = (request.parameter("pid"), request.parameter("log"));
-    let is_asked = |process: &Process, summary: &Summary| {
-        let is_pid = |pid: &String| *pid == summary.pid.to_string();
-        pid.as_ref().is_none_or(is_pid) && id.as_ref().is_none_or(|id| *id == process.id)
-    };
-    let summaries: Vec<(String, Arc<Summary>)> = (all.iter())
-        .map(|process| (process, process.summary()))
-        .filter(|(_, summary)| summary.life == Life::Running && summary.log_bytes > 0)
-        .filter(|(process, summary)| is_asked(process, summary))
-        .map(|(process, summary)| (labels(process, &summary), summary))
+    let summaries: Vec<(String, Arc<Summary>)> = (shared.table.named_by(request).into_iter())
+        .filter(|(_, summary)| summary.state.is_running())
+        .map(|(process, summary)| (labels(&process, &summary), summary))
         .collect();
+    let unread = (all.iter())
+        .filter(|process| process.summary().state.is_no_log())
+        .count();
     let mut text = String::new();
     for (name, kind, help, value) in OF_PROCESSES {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
@@ -143,6 +145,12 @@ pub(super) fn metrics(shared: &Shared, request: &Request) -> Response {
             "gauge",
             "Logs of folders with too many.",
             shared.table.left_out() as u64,
+        ),
+        (
+            "heapprof_serve_unread_files",
+            "gauge",
+            "Files that are no logs, or cannot be read.",
+            unread as u64,
         ),
         (
             "heapprof_serve_running",
@@ -202,7 +210,7 @@ pub(super) fn targets(shared: &Shared, request: &Request) -> Response {
     let host = request.header("host").unwrap_or(&shared.address);
     let targets: Vec<serde_json::Value> = (shared.table.all().iter())
         .map(|process| (process, process.summary()))
-        .filter(|(_, summary)| summary.life == Life::Running && summary.log_bytes > 0)
+        .filter(|(_, summary)| summary.state.is_running())
         .map(|(process, summary)| {
             let pid = summary.pid.to_string();
             json!({

@@ -19,7 +19,7 @@ use crate::report::base64;
 
 use super::Shared;
 use super::http::{Request, Response};
-use super::process::{Life, Process};
+use super::process::Process;
 
 const STYLE: &str = include_str!("page.css");
 const INDEX: &str = include_str!("index.html");
@@ -70,7 +70,7 @@ pub(super) fn processes(shared: &Shared) -> Response {
                 "command": Printable(&summary.args.join(" ")).to_string(),
                 "pid": summary.pid,
                 "forked_from": summary.forked_from,
-                "state": summary.life.name(),
+                "state": summary.state.name(),
                 "ending": summary.ending,
                 "started_ms": summary.started_ns / 1_000_000,
                 "duration_s": summary.duration_ns as f64 / 1e9,
@@ -80,13 +80,14 @@ pub(super) fn processes(shared: &Shared) -> Response {
                 "in_use_objects": numbers.in_use_objects,
                 "allocated_bytes": numbers.allocated_bytes,
                 "allocated_objects": numbers.allocated_objects,
-                "in_use_past_bytes": match summary.life {
-                    Life::Running => &summary.past[..],
-                    Life::Ended | Life::Gone => &[],
+                "in_use_past_bytes": match summary.state.is_running() {
+                    true => &summary.past[..],
+                    false => &[],
                 },
                 "growth_bytes_per_second": summary.growth,
                 "log_bytes": summary.log_bytes,
                 "damaged_places": summary.damage,
+                "faults": summary.faults,
                 "left_out_records": summary.left_out,
                 "resident_bytes": summary.resident,
                 "error": summary.error.as_deref().map(|error| Printable(error).to_string()),

@@ -15,13 +15,12 @@ use crate::model::profile::{CallStack, Profile};
 use crate::model::run::{Ending, Run};
 use crate::naming::growing::GrowingNames;
 use crate::naming::symbols::Symbols;
-use crate::presence;
+use crate::presence::Presence;
 use crate::read::follow::{Follower, Options, Step};
 use crate::resolve::SearchPath;
 
-/// A log that has not changed for so long, of a process that cannot be seen, is a process's that is
-/// gone.
-const SILENCE: Duration = Duration::from_secs(60);
+use super::log_state::LogState;
+
 /// Numbers of a process that is gone are forgotten if nobody has asked for them for so long.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// How often a log of a process that is gone is looked at.
@@ -64,6 +63,8 @@ pub(super) struct Summary {
     /// How it ended, in words.
     pub(super) ending: String,
     has_ended: bool,
+    /// Whether the log has had a record.
+    is_known: bool,
     /// Resident bytes, if it runs here.
     pub(super) resident: Option<u64>,
     /// Records that were left out of the fold, for want of room.
@@ -76,34 +77,15 @@ pub(super) struct Summary {
     pub(super) log_bytes: u64,
     pub(super) counters: Vec<(heapprof_format::Counter, u64)>,
     pub(super) damage: u64,
+    /// The faults of the file, in the words of `heapprof info`.
+    pub(super) faults: Vec<String>,
     /// Why the log cannot be read, if so.
     pub(super) error: Option<String>,
     /// Bytes in use at moments of the recent past, the newest last.
     pub(super) past: Vec<u64>,
     /// Bytes a second over the recent past; `None`: not yet known.
     pub(super) growth: Option<f64>,
-    pub(super) life: Life,
-}
-
-/// Whether a process runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Life {
-    #[default]
-    Running,
-    /// The log says so.
-    Ended,
-    /// The log has no end, and no such process is seen.
-    Gone,
-}
-
-impl Life {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Life::Running => "running",
-            Life::Ended => "ended",
-            Life::Gone => "gone",
-        }
-    }
+    pub(super) state: LogState,
 }
 
 /// See [`Process`].
@@ -113,8 +95,7 @@ pub(super) struct State {
     summary: Summary,
     names: GrowingNames,
     past: VecDeque<(Instant, u64)>,
-    /// Whether its process was seen.
-    is_known_here: bool,
+    presence: Presence,
     asked_for: Instant,
     looked: Option<Instant>,
     /// Number and length of a file whose fold was forgotten.
@@ -150,7 +131,7 @@ impl Process {
                 summary: Summary::default(),
                 names: GrowingNames::default(),
                 past: VecDeque::new(),
-                is_known_here: false,
+                presence: Presence::default(),
                 asked_for: now.checked_sub(FORGOTTEN).unwrap_or(now),
                 looked: None,
                 settled: None,
@@ -190,13 +171,19 @@ impl Process {
             .into_owned()
     }
 
+    /// Whether a request with these parameters is about it.
+    pub(super) fn is_named(&self, summary: &Summary, pid: Option<&str>, id: Option<&str>) -> bool {
+        let is_pid = |pid| summary.pid != 0 && summary.pid.to_string() == pid;
+        id.is_none_or(|id| self.id == id) && pid.is_none_or(is_pid)
+    }
+
     /// Looks at the log, unless it is in use or was looked at a moment ago.
     pub(super) fn look(&self) {
         let Ok(mut state) = self.state.try_lock() else {
             return;
         };
         let is_early = |at: Instant| at.elapsed() < RARELY;
-        if state.summary.life != Life::Running && state.looked.is_some_and(is_early) {
+        if !state.summary.state.is_running() && state.looked.is_some_and(is_early) {
             return;
         }
         state.looked = Some(Instant::now());
@@ -234,59 +221,50 @@ impl State {
     }
 
     fn catch_up(&mut self) {
+        let mut refused = None;
         // The rest of a file that was replaced comes before the new one.
         for _ in 0..2 {
-            match self.follower.catch_up() {
-                Ok(step) => {
-                    self.summary.error = None;
-                    if step != Step::Same {
-                        self.sum_up();
-                    }
+            refused = match self.follower.catch_up() {
+                Ok(Step::Same) => None,
+                Ok(Step::Grown | Step::Anew) => {
+                    self.sum_up();
+                    None
                 }
-                Err(error) => self.summary.error = Some(in_words(&error)),
-            }
+                Err(error) => Some(error),
+            };
         }
-        let is_there = presence::is_there(self.summary.pid, &self.summary.program);
-        self.summary.life = self.life(is_there);
-        self.is_known_here |= is_there == Some(true);
-        self.summary.resident = match is_there {
-            Some(true) => presence::resident_bytes(self.summary.pid),
-            _ => None,
-        };
+        let summary = &mut self.summary;
+        summary.error = refused.as_ref().map(in_words);
+        summary.faults = self.follower.faults();
+        self.presence.look(summary.pid, &summary.program);
+        let life = (self.presence).life(summary.has_ended, self.follower.silence());
+        summary.state = LogState::of(refused.as_ref(), summary.is_known.then_some(life));
+        if !summary.has_ended && summary.is_known {
+            let ending = match summary.state.is_running() {
+                true => Ending::Running,
+                false => Ending::CutOff,
+            };
+            summary.ending = ending.describe().to_string();
+        }
+        summary.resident = self.presence.resident_bytes();
         self.remember();
     }
 
     fn sum_up(&mut self) {
         let summary = &mut self.summary;
-        if let Some(run) = self.follower.run() {
-            summary.take_run(run);
-        }
+        summary.log_bytes = self.follower.length();
+        // A log that was cut to nothing keeps its former numbers.
+        let Some(run) = self.follower.run().filter(|_| self.follower.records() > 0) else {
+            return;
+        };
+        summary.take_run(run);
+        summary.is_known = true;
         summary.numbers = self.follower.numbers();
         summary.inherited_bytes = self.follower.inherited_bytes();
         summary.in_use_error = self.follower.totals().in_use.bytes_error();
-        summary.log_bytes = self.follower.length();
         summary.counters = self.follower.counters();
         summary.damage = self.follower.damage();
         summary.left_out = self.follower.left_out();
-    }
-
-    fn life(&self, is_there: Option<bool>) -> Life {
-        if self.summary.has_ended {
-            return Life::Ended;
-        }
-        match is_there {
-            Some(true) => Life::Running,
-            // Its number is one of this machine's, then, and not another container's.
-            Some(false) if self.is_known_here => Life::Gone,
-            _ if self
-                .follower
-                .silence()
-                .is_some_and(|silence| silence < SILENCE) =>
-            {
-                Life::Running
-            }
-            _ => Life::Gone,
-        }
     }
 
     /// Keeps the bytes in use of now, for the growth.
@@ -309,7 +287,7 @@ impl State {
     }
 
     fn forget_if_unused(&mut self, path: &Path) {
-        let is_used = self.summary.life == Life::Running || self.asked_for.elapsed() < FORGOTTEN;
+        let is_used = self.summary.state.is_running() || self.asked_for.elapsed() < FORGOTTEN;
         if is_used || !self.follower.is_read() {
             return;
         }
@@ -334,7 +312,7 @@ impl State {
             )
         };
         let mut profile = self.follower.profile().ok_or_else(none)?;
-        if self.summary.life == Life::Running {
+        if self.summary.state.is_running() {
             profile.run.ending = Ending::Running;
         }
         Ok(profile)

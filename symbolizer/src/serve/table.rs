@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::memory;
+use crate::model::printable::Printable;
 use crate::read::fold::room::SharedRoom;
 use crate::read::follow::Options;
 use crate::read::segments::newest_of;
 
-use super::process::{Life, Process, Summary};
+use super::http::Request;
+use super::process::{Process, Summary};
 
 /// Logs of a folder that are followed; further ones are said to be left out.
 const MOST_LOGS: usize = 10_000;
@@ -105,6 +107,21 @@ impl Table {
         self.all().into_iter().find(|process| process.id == id)
     }
 
+    /// All with their summaries, or those that a request names by `pid` or `log`.
+    pub(super) fn named_by(&self, request: &Request) -> Vec<(Arc<Process>, Arc<Summary>)> {
+        let (pid, id) = (request.parameter("pid"), request.parameter("log"));
+        let is_named = |(process, summary): &(Arc<Process>, Arc<Summary>)| {
+            process.is_named(summary, pid.as_deref(), id.as_deref())
+        };
+        let all = self.all().into_iter();
+        all.map(|process| {
+            let summary = process.summary();
+            (process, summary)
+        })
+        .filter(is_named)
+        .collect()
+    }
+
     /// The process that a request is about.
     ///
     /// # Errors
@@ -119,13 +136,13 @@ impl Table {
             .into_iter()
             .map(|process| (Arc::clone(&process), process.summary())))
         .collect();
+        // A file without a process is none of several, unless it is named.
         let is_meant = |(process, summary): &&(Arc<Process>, Arc<Summary>)| {
-            id.is_none_or(|id| process.id == id)
-                && pid.is_none_or(|pid| summary.pid.to_string() == pid)
+            process.is_named(summary, pid, id) && (id.is_some() || summary.state.is_of_process())
         };
         let meant: Vec<&(Arc<Process>, Arc<Summary>)> = summaries.iter().filter(is_meant).collect();
         let running: Vec<&(Arc<Process>, Arc<Summary>)> = (meant.iter().copied())
-            .filter(|(_, summary)| summary.life == Life::Running)
+            .filter(|(_, summary)| summary.state.is_running())
             .collect();
         match (&running[..], &meant[..]) {
             ([one], _) | ([], [one]) => return Ok(Arc::clone(&one.0)),
@@ -151,17 +168,20 @@ impl Table {
                     .into(),
             )),
             (_, true) => "no such process; these are there:\n".to_owned(),
-            _ => "several processes are there: choose one by ?pid=N\n".to_owned(),
+            _ => "several processes are there: choose one by ?pid=N, or /pid/N in front of the path\n"
+                .to_owned(),
         };
         let listed = summaries.iter().take(100);
         for (process, summary) in listed {
-            lines.push_str(&format!(
-                "?pid={}  {}  {}  ?log={}\n",
-                summary.pid,
-                summary.life.name(),
-                crate::model::printable::Printable(&summary.name),
-                process.id
-            ));
+            let (file, state) = (process.log(), summary.state.name());
+            let (file, name) = (Printable(&file), Printable(&summary.name));
+            lines.push_str(&match summary.state.is_of_process() {
+                true => format!(
+                    "?pid={}  {state}  {name}  ?log={}  {file}\n",
+                    summary.pid, process.id
+                ),
+                false => format!("{file}  {state}\n"),
+            });
         }
         Err((if meant.is_empty() { 404 } else { 400 }, lines))
     }

@@ -11,7 +11,7 @@ use crate::history::slope::Slope;
 use crate::model::profile::{CallStack, Profile};
 use crate::model::run::{Ending, Marker};
 use crate::naming::site::{SiteKey, SitePath, SitePaths};
-use crate::read::life::Life;
+use crate::presence::Life;
 
 use super::rates::RecentLooks;
 use super::snapshot::Snapshot;

@@ -7,8 +7,8 @@ use crate::history::temporary::Temporary;
 use crate::model::run::Ending;
 use crate::naming::growing::GrowingNames;
 use crate::naming::site::GrowingPaths;
+use crate::presence::{Life, Presence};
 use crate::read::follow::{Follower, Options, Step};
-use crate::read::life::{Life, resident};
 use crate::resolve::SearchPath;
 
 use super::comparison::Moment;
@@ -23,6 +23,7 @@ pub(super) struct Looking {
     paths: GrowingPaths,
     looks: RecentLooks,
     search: SearchPath,
+    presence: Presence,
     generation: u64,
     /// The heap that is compared with.
     moment: Option<Moment>,
@@ -55,6 +56,7 @@ impl Looking {
             paths: GrowingPaths::default(),
             looks: RecentLooks::default(),
             search,
+            presence: Presence::default(),
             generation: 0,
             moment: None,
             said: None,
@@ -82,7 +84,9 @@ impl Looking {
         let Some(run) = self.follower.run() else {
             return Look::Nothing(problem.unwrap_or_else(|| "the log is empty so far".into()));
         };
-        let life = Life::of(run, self.follower.silence());
+        self.presence.look(run.pid, &run.program);
+        let has_ended = matches!(run.ending, Ending::Said(_));
+        let life = self.presence.life(has_ended, self.follower.silence());
         let said = Some((life, problem.clone()));
         let is_same = matches!(step, Ok(Step::Same) | Err(_)) && self.said == said;
         if is_same && !(self.had_rates && life == Life::Running) {
@@ -122,7 +126,7 @@ impl Looking {
             rates: self.looks.rates(now, &profile, life),
             life,
             log_bytes: self.follower.length(),
-            resident: resident(&profile.run),
+            resident: self.presence.resident_bytes(),
             problem,
             generation,
             profile,

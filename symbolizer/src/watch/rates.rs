@@ -13,7 +13,7 @@ use heapprof_core::Estimate;
 
 use crate::model::amount::Amount;
 use crate::model::profile::Profile;
-use crate::read::life::Life;
+use crate::presence::Life;
 
 /// The time between two looks that are kept.
 const BETWEEN: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use crate::model::precision::Precision;
 use crate::model::profile::Profile;
 use crate::model::quantity::Bytes;
 use crate::naming::site::SitePaths;
-use crate::read::life::Life;
+use crate::presence::Life;
 
 use super::comparison::Comparison;
 use super::rates::Rates;

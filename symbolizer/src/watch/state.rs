@@ -15,7 +15,7 @@ mod tests;
 use std::path::PathBuf;
 
 use crate::model::measure::Measure;
-use crate::read::life::Life;
+use crate::presence::Life;
 
 use super::snapshot::Snapshot;
 use super::table::{By, Choice, Subject, Table};

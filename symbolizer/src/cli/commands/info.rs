@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use heapprof_format::{Counter, WalkEnd};
 use heapprof_symbolizer::{
-    By, Bytes, Confidence, Count, Health, Metric, Numbers, Percent, Printable, Profile, Regime,
-    Run, Symbols, groups, utc,
+    By, Bytes, Confidence, Count, Health, MISSING_FRAMES, Metric, Numbers, Percent, Printable,
+    Profile, Regime, Run, Symbols, groups, utc,
 };
 
 use crate::cli::inputs::source::Source;
@@ -394,10 +394,7 @@ fn write_account(
         account.implausible,
         "allocations with impossible numbers, left out",
     )?;
-    line(
-        account.missing_frames,
-        "parts of the log missing between others",
-    )?;
+    line(account.missing_frames, MISSING_FRAMES)?;
     if let Some(bytes) = profile.unseen_bytes(confidence) {
         writeln!(
             out,
@@ -419,18 +416,8 @@ fn write_account(
             )?,
         }
     }
-    if let Some((offset, left)) = account.torn {
-        writeln!(
-            out,
-            "  cut off at offset {offset}: {left} bytes behind it could not be used"
-        )?;
-    }
-    for damage in &account.damage {
-        writeln!(
-            out,
-            "  damaged: {}; {} bytes passed over",
-            damage.what, damage.skipped
-        )?;
+    for damage in account.damages() {
+        writeln!(out, "  {damage}")?;
     }
     for notice in &profile.run.notices {
         let seconds = notice.time_ns as f64 / 1e9;

@@ -6,7 +6,7 @@ use crate::model::confidence::Confidence;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::quantity::{Bytes, Count};
-use crate::read::life::Life;
+use crate::presence::Life;
 use crate::watch::snapshot::Snapshot;
 use crate::watch::state::State;
 

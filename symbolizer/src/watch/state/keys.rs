@@ -1,7 +1,7 @@
 //! Keys: the effect of each key on a state.
 
 use crate::model::measure::Measure;
-use crate::read::life::Life;
+use crate::presence::Life;
 use crate::watch::table::{By, Direction, Focus, Subject};
 
 use super::{Action, Key, Mode, State, Zoom};
