@@ -108,6 +108,7 @@ pub use presence::raise_limit_of_files;
 pub use read::dump::profile_of_dump;
 pub use read::fold::{Fold, LARGEST_INTERVAL};
 pub use read::jemalloc::{JemallocError, profile_of_jemalloc};
+pub use read::labelled::LogPart;
 pub use read::life::note_life;
 pub use read::log::{detailed_profile_of_log, profile_of_log};
 pub use read::pprof::{PprofError, profile_of_pprof};

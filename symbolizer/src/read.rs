@@ -8,6 +8,7 @@ pub(crate) mod dump;
 pub(crate) mod fold;
 pub(crate) mod follow;
 pub(crate) mod jemalloc;
+pub(crate) mod labelled;
 pub(crate) mod life;
 pub(crate) mod log;
 pub(crate) mod paired_difference;

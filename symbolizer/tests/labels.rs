@@ -109,6 +109,82 @@ fn numbers_are_grouped_and_filtered_by_labels() {
     assert_eq!(info["run"]["resource"]["service.name"], "shop");
 }
 
+/// Curves of the parts under each label add up to the curve of all.
+#[test]
+fn curves_and_pages_are_of_a_label() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = put(folder.path(), "a.heaplog", &log(1, 1));
+    let steps = |args: &[&str]| -> Vec<(u64, u64)> {
+        let document = json(&[&["timeline", "--json", "--steps", "7", &file], args].concat());
+        let of = |step: &serde_json::Value, name: &str| step[name].as_f64().unwrap() as u64;
+        let steps = document["steps"].as_array().unwrap().iter();
+        steps
+            .map(|step| (of(step, "in_use_bytes"), of(step, "allocated_bytes")))
+            .collect()
+    };
+    let mut sums = vec![(0, 0); 7];
+    for tenant in ["tenant=acme", "tenant=bolt", "tenant=(none)"] {
+        for (sum, step) in sums.iter_mut().zip(steps(&["--where", tenant])) {
+            *sum = (sum.0 + step.0, sum.1 + step.1);
+        }
+    }
+    assert_eq!(sums, steps(&[]));
+    assert_eq!(steps(&["--where", "tenant=bolt"])[6].0, 1000);
+    let text = ok(&["timeline", "--top", "2", "--where", "tenant=acme", &file]);
+    assert!(text.contains("filtered (where tenant=acme)"), "{text}");
+    let page = folder.path().join("page.html");
+    let page = page.to_str().unwrap();
+    ok(&["report", "--where", "tenant=bolt", &file, "-o", page]);
+    let text = std::fs::read_to_string(page).unwrap();
+    assert!(text.contains("filtered (where tenant=bolt)") && !text.contains("acme"));
+}
+
+/// A filter that leaves nothing says why, whatever shows it.
+#[test]
+fn a_filter_says_what_labels_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = put(folder.path(), "a.heaplog", &log(1, 1));
+    let mut plain = LogBuilder::new(1);
+    plain.stack(&[0x1010, 0x1020]);
+    plain.alloc(0, 100);
+    let plain = put(folder.path(), "b.heaplog", &plain.end());
+    let page = folder.path().join("page.html");
+    let page = page.to_str().unwrap();
+    let folded = ["export", "-f", "folded"];
+    for command in [
+        &["top"][..],
+        &["tree"],
+        &folded,
+        &["timeline"],
+        &["report", "-o", page],
+        &["diff", "--force", &plain],
+    ] {
+        let said = |file: &str, label: &str| {
+            let out = heapprof(&[command, &["--where", label, file]].concat());
+            stderr(&out)
+        };
+        let text = said(&plain, "tenant=acme");
+        assert!(text.contains("nothing has a label"), "{command:?}: {text}");
+        if command[0] == "diff" {
+            continue;
+        }
+        let text = said(&file, "tenant=other");
+        assert!(text.contains("leaves nothing"), "{command:?}: {text}");
+        // A key of which values were folded may be any.
+        let text = said(&file, "tenat=acme");
+        assert!(text.contains("leaves nothing"), "{command:?}: {text}");
+    }
+    let mut few = LogBuilder::new(1);
+    let under = few.labelled(&[0x1010, 0x1020], &[("path", "/"), ("tenant", "acme")]);
+    few.alloc(under, 100);
+    let few = put(folder.path(), "c.heaplog", &few.end());
+    let text = stderr(&heapprof(&["top", "--where", "tenat=acme", &few]));
+    assert!(
+        text.contains("no label has the key tenat; there are: path, tenant"),
+        "{text}"
+    );
+}
+
 #[test]
 fn differences_are_by_label_or_of_a_label() {
     let folder = tempfile::tempdir().unwrap();

@@ -435,3 +435,31 @@ fn the_pages_policy_names_its_script_and_its_style_by_their_hashes() {
         assert!(!tag.contains(" style=") && !tag.contains(" on"), "{tag}");
     }
 }
+
+/// The page adds up by the program's labels, also of stacks that have no numbers of their own, and
+/// finds a label.
+#[test]
+fn the_page_adds_up_and_finds_by_label() {
+    let mut log = LogBuilder::new(1);
+    log.begins(begin(7, 1));
+    load(&mut log, 0, 0x10000);
+    for (offset, tenant, size) in [(0x10, "acme", 1), (0x20, "acme", 20), (0x20, "bolt", 300)] {
+        let stack = log.labelled(&[0x10000, 0x10100, 0x10200 + offset], &[("tenant", tenant)]);
+        log.alloc(stack, size);
+    }
+    let plain = log.stack(&[0x10000, 0x10100, 0x10200]);
+    log.alloc(plain, 4000);
+    let folder = folder();
+    let log = put(folder.path(), "a.heaplog", &log.end());
+    for stacks in ["1", "100"] {
+        let said = report(&log, &["--steps", "5", "--stacks", stacks]);
+        let expected = serde_json::json!({"tenant": {"(none)": 4000, "acme": 21, "bolt": 300}});
+        assert_eq!(said["labels"], expected, "--stacks {stacks}");
+    }
+    let page = folder.path().join("page.html");
+    ok(&["report", &log, "-o", page.to_str().unwrap()]);
+    let found = &searched(&page, "tenant=ACME")["found"];
+    assert_eq!(found["only"]["total"], 21);
+    assert_eq!(found["without"]["total"], 4300);
+    assert_eq!(found["mark"]["total"], 4321);
+}

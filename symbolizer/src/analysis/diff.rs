@@ -216,6 +216,16 @@ impl<'a> Differences<'a> {
         diff
     }
 
+    /// The profiles that are compared.
+    pub fn profiles(&self) -> [&'a Profile; 2] {
+        self.sides.map(|(profile, _)| profile)
+    }
+
+    /// Returns true if nothing is left to compare.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// Leaves what was allocated under these labels: keys and values.
     pub fn retain_labels(&mut self, labels: &[(String, String)]) {
         let sides = self.sides;

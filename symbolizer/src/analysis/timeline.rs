@@ -10,7 +10,8 @@ use crate::model::span::Cut;
 use crate::model::span::Span;
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
-use crate::read::log::{Taker, each_record};
+use crate::read::labelled::LogPart;
+use crate::read::log::Taker;
 
 /// A step. It ends at its time; an event at that time belongs to it. `G` is what is kept of a
 /// group.
@@ -84,13 +85,13 @@ pub struct Groups<F> {
     pub of: F,
 }
 
-/// The timeline of a log whose whole profile is known. `keep` gives what is to be kept of a group's
-/// account. `progress` is told, now and then, how far reading is.
+/// The timeline of a log, or of a part of it, whose whole profile is known. `keep` gives what is to
+/// be kept of a group's account. `progress` is told, now and then, how far reading is.
 ///
 /// # Errors
 /// As reading the log.
-pub fn timeline_of_log<G>(
-    bytes: &[u8],
+pub fn timeline_of_log<'a, G>(
+    log: impl Into<LogPart<'a>>,
     whole: &Profile,
     steps: usize,
     groups: Groups<impl Fn(usize) -> Option<usize>>,
@@ -124,7 +125,7 @@ pub fn timeline_of_log<G>(
         looked_at: 0,
         has_begun: false,
     };
-    each_record(bytes, &mut progress, &mut drawing)?;
+    log.into().each_record(&mut progress, &mut drawing)?;
     while drawing.timeline.steps.len() < steps as usize {
         drawing.step();
     }
@@ -138,23 +139,24 @@ pub fn timeline_of_log<G>(
 ///
 /// # Errors
 /// As reading the log.
-pub fn rows_at_peak(
-    bytes: &[u8],
+pub fn rows_at_peak<'a>(
+    log: impl Into<LogPart<'a>>,
     whole: &Profile,
     rows: Rows,
     mut progress: impl FnMut(u64),
 ) -> Result<Vec<f64>, ReadError> {
+    let log = log.into();
     let peak = whole.peak.unwrap_or_default();
     if rows == Rows::Whole && whole.run.checkpoint.is_some() {
         let mut fold = Fold::new().with_pasts(Temporary::default());
-        each_record(bytes, &mut progress, &mut fold)?;
+        log.each_record(&mut progress, &mut fold)?;
         let pasts = fold.finish().pasts;
         return Ok(pasts.iter().map(|past| past.peak.bytes_f64()).collect());
     }
     let span = Span::between(Cut::Nothing, peak.cut());
     let span = Some(span).filter(|_| !peak.is_gone);
     let mut fold = Fold::keeping(rows.detail()).within(span);
-    each_record(bytes, &mut progress, &mut fold)?;
+    log.each_record(&mut progress, &mut fold)?;
     // Rows come in the order of the log: those of the whole that are not there yet are its last.
     let held = rows.ledger(&fold).rows();
     Ok(held.map(|row| row.totals.in_use.bytes_f64()).collect())

@@ -3,9 +3,10 @@
 //! Moments are numbered. 0 is the beginning, the others are the ends of the steps, and one more is
 //! the peak, if it is known. Each text and each frame stands once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use heapprof_core::{Estimate, Totals};
+use heapprof_format::ANY_LABEL;
 use serde::{Serialize, Serializer};
 
 use super::Report;
@@ -103,6 +104,8 @@ pub(super) struct Document<'a> {
     texts: Vec<String>,
     /// Function, file, line and module of each frame. Texts by number; -1 and line 0: unknown.
     frames: Vec<(i64, i64, u32, i64)>,
+    /// The keys of the program's labels.
+    label_keys: Vec<String>,
     groups: Vec<Group>,
 }
 
@@ -141,6 +144,9 @@ struct Group {
     /// How many stacks it is, where their callers are not told apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks: Option<usize>,
+    /// Its value of each key, as a text's number.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    labels: Vec<i64>,
     /// The changes of each series: moment, number, moment, number, …
     series: Vec<Vec<Number>>,
 }
@@ -157,11 +163,13 @@ impl<'a> Document<'a> {
         let run = &profile.run;
         let is_exact = profile.precision() == Precision::Exact;
         let mut tables = Tables::default();
+        let keys = label_keys(profile);
         let mut groups: Vec<Group> = (kept.stacks().iter().enumerate())
             .map(|(group, &stack)| Group {
                 stack: tables.stack(profile, symbols, stack),
                 site: tables.site(report.sites, stack),
                 stacks: None,
+                labels: tables.labels(profile, &keys, stack),
                 series: series(report, group, is_exact),
             })
             .collect();
@@ -174,6 +182,7 @@ impl<'a> Document<'a> {
                 stack: [outer].into_iter().chain(site).collect(),
                 site,
                 stacks: Some(count),
+                labels: tables.labels(profile, &keys, stack),
                 series: series(report, groups.len(), is_exact),
             });
         }
@@ -223,9 +232,17 @@ impl<'a> Document<'a> {
                 .collect(),
             texts: tables.texts,
             frames: tables.frames,
+            label_keys: keys.iter().map(|key| Printable(key).to_string()).collect(),
             groups,
         }
     }
+}
+
+/// The keys of all labels, but for the one that stands for any.
+fn label_keys(profile: &Profile) -> Vec<&str> {
+    let labels = profile.stacks.iter().flat_map(|stack| stack.labels.iter());
+    let keys: BTreeSet<&str> = labels.map(|(key, _)| key).collect();
+    keys.into_iter().filter(|&key| key != ANY_LABEL).collect()
 }
 
 /// A group's numbers at the beginning, at the end of each step, and at the peak.
@@ -307,6 +324,14 @@ impl Tables {
             self.frames.push(frame);
             self.frames.len() - 1
         })
+    }
+
+    /// The values of a stack's labels, by key.
+    fn labels(&mut self, profile: &Profile, keys: &[&str], stack: u32) -> Vec<i64> {
+        let labels = &profile.stacks[stack as usize].labels;
+        keys.iter()
+            .map(|key| self.text(Some(labels.value(key))))
+            .collect()
     }
 
     /// The frame that a stack's blocks are put down to.

@@ -1,7 +1,7 @@
 //! Kept stacks: the stacks that a page has numbers of by themselves, those with the most.
 //!
-//! The other stacks of a site are added up into one. So the numbers of a site are complete, and
-//! only its callers are missing.
+//! The other stacks of a site are added up into one, for each set of labels. So the numbers of a
+//! site and of a label are complete, and only the callers are missing.
 
 use std::collections::HashMap;
 
@@ -60,7 +60,9 @@ impl Kept {
         let mut others = Vec::new();
         let mut of_site = HashMap::new();
         for stack in rest {
-            let other = *of_site.entry(site_of(stack)).or_insert_with(|| {
+            // A site has a group for each set of labels, so that sums by label are complete.
+            let labels = &profile.stacks[stack as usize].labels;
+            let other = *of_site.entry((site_of(stack), labels)).or_insert_with(|| {
                 others.push((stack, 0));
                 others.len() - 1
             });
@@ -79,7 +81,8 @@ impl Kept {
         &self.stacks
     }
 
-    /// The groups behind them, of stacks with one site: one of these stacks, and how many they are.
+    /// The groups behind them, of stacks with one site and the same labels: one of these stacks,
+    /// and how many they are.
     pub fn others(&self) -> &[(u32, usize)] {
         &self.others
     }

@@ -52,10 +52,21 @@ function hitsOf(data, text) {
   return data.frames.map((frame) => searched !== "" && Object.values(wordsOf(data, frame)).join("\n").toLowerCase().includes(searched));
 }
 
-/** Of each group, whether it counts: all do where hits are only marked, and else those with a hit in their stack ("only") or the others
- * ("without"). Of stacks whose callers are not told apart the site alone is searched. */
-function countsOf(data, hits, found) {
-  return data.groups.map((group) => found === "mark" || group.stack.some((frame) => hits[frame]) === (found === "only"));
+/** The labels of a group, as `key=value`. */
+function labelsOf(data, group) {
+  return data.label_keys.map((key, index) => `${key}=${data.texts[group.labels[index]]}`);
+}
+
+/** Whether a group has a hit in its stack, or the text in a label. Of stacks whose callers are not told apart the site alone is searched. */
+function isFound(data, group, hits, text) {
+  const searched = text.toLowerCase();
+  const isIn = (label) => searched !== "" && label.toLowerCase().includes(searched);
+  return group.stack.some((frame) => hits[frame]) || labelsOf(data, group).some(isIn);
+}
+
+/** Of each group, whether it counts: all do where hits are only marked, and else those that are found ("only") or the others ("without"). */
+function countsOf(data, hits, found, text) {
+  return data.groups.map((group) => found === "mark" || isFound(data, group, hits, text) === (found === "only"));
 }
 
 /** The numbers of all groups in a view, with their sum. Those that do not count have nothing. */
@@ -70,16 +81,23 @@ function numbersOf(data, view, unit, a, b, counts) {
   return { numbers, total };
 }
 
-/** Sites with their own numbers, largest first; equal ones in the order of the groups. */
-function sitesOf(data, numbers) {
+/** What a group is added up by: its site's frame, or the text of its value of a label's key; null: it has none. */
+function lineOf(data, group, by) {
+  const key = data.label_keys.indexOf(by);
+  return key < 0 ? group.site : group.labels[key];
+}
+
+/** Sites, or values of a label, with their own numbers, largest first; equal ones in the order of the groups. */
+function sitesOf(data, numbers, by = "") {
   const sites = new Map();
   data.groups.forEach((group, index) => {
     const { value, variance } = numbers[index];
-    if (value <= 0 || group.site === null) return;
-    const site = sites.get(group.site) ?? { frame: group.site, value: 0, variance: 0 };
+    const line = lineOf(data, group, by);
+    if (value <= 0 || line === null) return;
+    const site = sites.get(line) ?? { frame: line, value: 0, variance: 0 };
     site.value += value;
     site.variance += variance;
-    sites.set(group.site, site);
+    sites.set(line, site);
   });
   return [...sites.values()].sort((x, y) => y.value - x.value);
 }
@@ -184,8 +202,8 @@ function momentAt(data, time) {
 }
 
 /** What is chosen, as the end of the page's address, so that a link leads to it and a reload keeps it. */
-function linkOf({ view, unit, a, b, search, found }) {
-  return new URLSearchParams({ view, unit, a, b, ...(search === "" ? {} : { find: search, found }) }).toString();
+function linkOf({ view, unit, a, b, by, search, found }) {
+  return new URLSearchParams({ view, unit, a, b, ...(by ? { by } : {}), ...(search === "" ? {} : { find: search, found }) }).toString();
 }
 
 /** What such an end chooses. What this page does not have is not chosen: the link may be another page's. */
@@ -202,6 +220,7 @@ function chosenBy(data, link) {
   take("unit", "unit", (text) => Object.hasOwn(SERIES.in_use, text));
   take("a", "a", isMoment, Number);
   take("b", "b", isMoment, Number);
+  take("by", "by", (text) => data.label_keys.includes(text));
   take("search", "find", () => true);
   take("found", "found", (text) => ["mark", "only", "without"].includes(text));
   return chosen;
@@ -231,5 +250,5 @@ function seconds(value) {
 
 // For tests; a browser has no modules here.
 if (typeof module !== "undefined") {
-  module.exports = { at, numberOf, hitsOf, countsOf, numbersOf, sitesOf, treeOf, layout, groupsOf, curveOf, timeOf, momentAt, linkOf, chosenBy, bytes, count };
+  module.exports = { at, numberOf, hitsOf, isFound, countsOf, lineOf, numbersOf, sitesOf, treeOf, layout, groupsOf, curveOf, timeOf, momentAt, linkOf, chosenBy, bytes, count };
 }

@@ -5,7 +5,8 @@ const last = data.steps.end_s.length;
 const peak = data.peak?.is_known ? last + 1 : null;
 
 /** What is shown. `focus` is the node of the flame graph that one looks into, `picked` the groups whose curve is drawn. `hits` are the frames
- * that have what is searched, `found` what is done with them, and `counts` which groups are left. */
+ * that have what is searched, `found` what is done with them, and `counts` which groups are left. `by` is the label that the table is by;
+ * empty: it is by site. */
 const state = {
   view: "in_use",
   unit: "bytes",
@@ -17,6 +18,7 @@ const state = {
   hits: [],
   found: "mark",
   counts: [],
+  by: "",
   sites: 15,
   focus: null,
   picked: null,
@@ -234,9 +236,11 @@ function listenToTimeline() {
 // --- the sites
 
 function drawSites({ numbers, total }) {
-  const sites = sitesOf(data, numbers);
+  const sites = sitesOf(data, numbers, state.by);
+  find("by-what").textContent = state.by || "function";
+  find("where").textContent = state.by ? "" : "where";
   const rows = sites.slice(0, state.sites).map((site) => {
-    const { name, where, module } = words(site.frame);
+    const { name, where, module } = state.by ? { name: data.texts[site.frame], where: "", module: "" } : words(site.frame);
     const row = element("tr", { tabindex: "0", title: [where, module].filter(Boolean).join("\n") });
     if (state.site === site.frame) row.classList.add("chosen");
     row.append(
@@ -249,7 +253,7 @@ function drawSites({ numbers, total }) {
     const pick = () => {
       const again = state.site === site.frame;
       state.site = again ? null : site.frame;
-      state.picked = again ? null : { groups: data.groups.filter((group) => group.site === site.frame), name };
+      state.picked = again ? null : { groups: data.groups.filter((group) => lineOf(data, group, state.by) === site.frame), name };
       draw();
     };
     row.addEventListener("click", pick);
@@ -262,7 +266,7 @@ function drawSites({ numbers, total }) {
   });
   find("sites").tBodies[0].replaceChildren(...rows);
   find("more").hidden = sites.length <= state.sites;
-  find("more").textContent = `more sites (${count(sites.length - state.sites)})`;
+  find("more").textContent = `more (${count(sites.length - state.sites)})`;
 }
 
 // --- the flame graph
@@ -328,7 +332,7 @@ function drawFound({ numbers, total }) {
     let value = 0;
     let variance = 0;
     data.groups.forEach((group, index) => {
-      if (!group.stack.some((frame) => state.hits[frame])) return;
+      if (!isFound(data, group, state.hits, state.search)) return;
       value += numbers[index].value;
       variance += numbers[index].variance;
     });
@@ -410,11 +414,19 @@ function makeChoices() {
     state.found = find("with-found").value;
     state.hits = hitsOf(data, state.search);
     // As long as nothing is searched, nothing is left out.
-    state.counts = countsOf(data, state.hits, isFiltered() ? state.found : "mark");
+    state.counts = countsOf(data, state.hits, isFiltered() ? state.found : "mark", state.search);
   };
   searched();
   on("search", "input", searched);
   on("with-found", "change", searched);
+  find("by").parentElement.hidden = data.label_keys.length === 0;
+  for (const key of data.label_keys) find("by").append(element("option", { value: key }, `label ${key}`));
+  find("by").value = state.by;
+  on("by", "change", (select) => {
+    state.by = select.value;
+    state.site = null;
+    state.picked = null;
+  });
   on("callers", "change", (input) => {
     state.from_callee = input.checked;
     state.focus = null;
@@ -436,7 +448,7 @@ function drawTotal({ total }, whole, beside) {
   const unit = state.unit === "bytes" ? "" : " blocks";
   const share = isFiltered() ? `, ${percent(total.value, whole.value) || "0%"} of all` : "";
   const red = beside ? `. The red curve: ${beside.name}` : "";
-  find("total").textContent = `${what} ${when}: ${shown(total.value)}${unit} ${plusMinus(total.variance)}${share}${red}`;
+  find("total").textContent = `${what} ${when}: ${shown(total.value)}${unit}${plusMinus(total.variance, " ± ")}${share}${red}`;
 }
 
 let later = null;

@@ -54,9 +54,15 @@ for (const view of ["in_use", "grown", "shrunk", "allocated"]) {
   };
 }
 
+const labels = {};
+for (const key of data.label_keys) {
+  const { numbers } = model.numbersOf(data, "in_use", "bytes", 0, last);
+  labels[key] = Object.fromEntries(model.sitesOf(data, numbers, key).map(({ frame, value }) => [data.texts[frame], value]));
+}
+
 const found = {};
 for (const what of ["mark", "only", "without"]) {
-  const counts = model.countsOf(data, model.hitsOf(data, process.argv[4] ?? ""), what);
+  const counts = model.countsOf(data, model.hitsOf(data, process.argv[4] ?? ""), what, process.argv[4] ?? "");
   const { numbers, total } = model.numbersOf(data, "allocated", "bytes", 0, last, counts);
   const root = model.treeOf(data, numbers, false);
   const sites = model.sitesOf(data, numbers).map(({ frame, value }) => [nameOf(frame), value]);
@@ -72,4 +78,4 @@ const links = [
   model.chosenBy(data, `view=toString&unit=x&a=${last + 2}&b=-1&found=all&other=1`),
 ];
 const scripts_count = scripts.length;
-console.log(JSON.stringify({ data, moments, views, found, texts, nearest, curve: model.curveOf(data, data.groups), links, scripts_count }));
+console.log(JSON.stringify({ data, moments, views, labels, found, texts, nearest, curve: model.curveOf(data, data.groups), links, scripts_count }));

@@ -75,10 +75,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         )));
     }
     let input = args.logs.open()?;
-    let log = input.log()?;
+    let labels = &args.logs.labels;
+    let log = labels.part(input.log()?);
     let failed = |error| input.view_error(ViewError::Read(error));
 
-    let profile = one::whole_log(&args.logs.name(), &input, Rows::Whole.detail())?;
+    let profile = one::whole_log(&args.logs.name(), &input, labels, Rows::Whole.detail())?;
 
     let progress = Progress::bytes("finding the peak", input.len());
     let at_peak = rows_at_peak(log, &profile, Rows::Whole, |offset| progress.at(offset));

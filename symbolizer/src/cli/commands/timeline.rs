@@ -75,13 +75,14 @@ const BESIDE: usize = 32;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (input, name) = (args.logs.open()?, args.logs.name());
-    let log = input.log()?;
+    let labels = &args.logs.labels;
+    let log = labels.part(input.log()?);
     let failed = |error| input.view_error(ViewError::Read(error));
     let rows = match args.by {
         Some(by) if by.divides_rows() => Rows::ByThread,
         _ => Rows::Whole,
     };
-    let profile = one::whole_log(&name, &input, rows.detail())?;
+    let profile = one::whole_log(&name, &input, labels, rows.detail())?;
     let curves = match args.top.unwrap_or(args.by.map_or(0, |_| 5)) {
         0 => Curves::default(),
         most => {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use heapprof_symbolizer::{Input, Profile, Symbols};
 
 use crate::cli::inputs::joined;
+use crate::cli::options::filter::LabelArgs;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
 
@@ -14,6 +15,9 @@ pub(crate) struct Logs {
     /// does it: all processes of a server, say
     #[arg(value_name = "LOG", required = true)]
     pub(crate) files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) labels: LabelArgs,
 
     #[command(flatten)]
     places: SymbolArgs,

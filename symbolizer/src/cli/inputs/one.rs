@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use heapprof_symbolizer::{
-    Detail, Input, Profile, Reading, View, ViewError, detailed_profile_of_log, note_life,
+    Detail, Input, Profile, Reading, View, ViewError, note_life, profile_of_log,
 };
 
+use crate::cli::options::filter::LabelArgs;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
@@ -33,15 +34,22 @@ pub(crate) fn read_input(
     Ok(profile)
 }
 
-/// The whole of a log, for what is shown over time. Notes say what a reader should know about the
-/// file itself.
-pub(crate) fn whole_log(file: &Path, input: &Input, detail: Detail) -> Result<Profile, Failure> {
+/// The whole of a log, or of its part under labels, for what is shown over time. Notes say what a
+/// reader should know about the file itself.
+pub(crate) fn whole_log(
+    file: &Path,
+    input: &Input,
+    labels: &LabelArgs,
+    detail: Detail,
+) -> Result<Profile, Failure> {
     let log = input.log()?;
     let progress = Progress::bytes("reading", input.len());
-    let profile = detailed_profile_of_log(log, detail, |offset| progress.at(offset));
+    let part = labels.part(log);
+    let profile = part.profile(detail, |offset| progress.at(offset));
     progress.finish();
     let mut profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
     note_life(&mut profile.run);
+    labels.name(&mut profile, || profile_of_log(log, |_| ()).ok());
     note_what_is_kept(file, &profile);
     note_what_is_wrong(file, &profile.account);
     Ok(profile)

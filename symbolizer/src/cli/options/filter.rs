@@ -1,6 +1,11 @@
 //! Filter options: filters on the command line, with pprof's names.
 
-use heapprof_symbolizer::{Differences, Filter, Profile, Symbols};
+use std::collections::BTreeSet;
+
+use heapprof_format::ANY_LABEL;
+use heapprof_symbolizer::{
+    CallStack, Differences, Filter, LogPart, NO_LABEL, Printable, Profile, Symbols,
+};
 use regex::Regex;
 
 use crate::cli::output::say;
@@ -35,14 +40,71 @@ pub(crate) struct LabelArgs {
 impl LabelArgs {
     /// Leaves of the differences what is under the labels, and says so.
     pub(crate) fn apply(&self, differences: &mut Differences<'_>) {
-        let filter = Filter {
+        if self.labels.is_empty() {
+            return;
+        }
+        let keys = label_keys(differences.profiles().iter().flat_map(|it| &it.stacks));
+        differences.retain_labels(&self.labels);
+        let filter = self.filter();
+        match differences.is_empty() {
+            true => say::note(&format_args!("note: {}", why_nothing(&filter, &keys))),
+            false => say::note(&format_args!("note: filtered ({filter})")),
+        }
+    }
+
+    /// The part of a log that is under the labels.
+    pub(crate) fn part<'a>(&'a self, log: &'a [u8]) -> LogPart<'a> {
+        LogPart::under(log, &self.labels)
+    }
+
+    /// States the labels in a profile of that part. `whole` is the profile of the log, which is
+    /// asked for if the part has nothing.
+    pub(crate) fn name(&self, profile: &mut Profile, whole: impl FnOnce() -> Option<Profile>) {
+        if self.labels.is_empty() {
+            return;
+        }
+        let filter = self.filter();
+        profile.filtered = filter.to_string();
+        if profile.rows.is_empty()
+            && let Some(whole) = whole().filter(|whole| !whole.rows.is_empty())
+        {
+            let keys = label_keys(&whole.stacks);
+            say::note(&format_args!("note: {}", why_nothing(&filter, &keys)));
+        }
+    }
+
+    fn filter(&self) -> Filter {
+        Filter {
             labels: self.labels.clone(),
             ..Filter::default()
-        };
-        if !filter.is_empty() {
-            differences.retain_labels(&filter.labels);
-            say::note(&format_args!("note: filtered ({filter})"));
         }
+    }
+}
+
+/// The keys of all labels.
+fn label_keys<'a>(stacks: impl IntoIterator<Item = &'a CallStack>) -> BTreeSet<&'a str> {
+    let labels = stacks.into_iter().flat_map(|stack| stack.labels.iter());
+    labels.map(|(key, _)| key).collect()
+}
+
+/// Why a filter leaves nothing of stacks that have labels of these keys.
+fn why_nothing(filter: &Filter, keys: &BTreeSet<&str>) -> String {
+    let is_missing = |(key, value): &&(String, String)| {
+        value != NO_LABEL && !keys.contains(key.as_str()) && !keys.contains(ANY_LABEL)
+    };
+    match filter.labels.iter().find(is_missing) {
+        Some(_) if keys.is_empty() => {
+            format!("nothing has a label, so the filter ({filter}) leaves nothing")
+        }
+        Some((key, _)) => {
+            let there: Vec<&str> = keys.iter().copied().collect();
+            format!(
+                "no label has the key {}; there are: {}",
+                Printable(key),
+                Printable(&there.join(", "))
+            )
+        }
+        None => format!("the filter ({filter}) leaves nothing"),
     }
 }
 
@@ -56,9 +118,11 @@ impl FilterArgs {
             labels: self.labels.labels.clone(),
         };
         let had_rows = !profile.rows.is_empty();
+        let keys = label_keys(&profile.stacks);
+        let why = why_nothing(&filter, &keys);
         filter.apply(profile, symbols);
         if had_rows && profile.rows.is_empty() {
-            say::note(&format_args!("note: the filter ({filter}) leaves nothing"));
+            say::note(&format_args!("note: {why}"));
         }
     }
 }

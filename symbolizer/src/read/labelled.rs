@@ -1,0 +1,144 @@
+//! Log part: the records of a log that are about blocks under given labels.
+//!
+//! A block is under the labels of its stack. So a stack without these labels is left out, with its
+//! blocks, their ends, and its numbers in a checkpoint. All else stays.
+
+use std::collections::HashSet;
+
+use heapprof_core::NumberMap;
+use heapprof_format::{Alloc, Checkpoint, Event, Free, ReadError, Record};
+
+use crate::model::detail::Detail;
+use crate::model::labels::Labels;
+use crate::model::profile::{Account, Profile};
+use crate::read::fold::Fold;
+use crate::read::log::{Taker, each_record};
+
+/// A log, or the part of it that was allocated under some labels.
+#[derive(Debug, Clone, Copy)]
+pub struct LogPart<'a> {
+    bytes: &'a [u8],
+    labels: &'a [(String, String)],
+}
+
+impl<'a> LogPart<'a> {
+    /// The part of a log that is under these labels: keys and values.
+    pub fn under(bytes: &'a [u8], labels: &'a [(String, String)]) -> LogPart<'a> {
+        LogPart { bytes, labels }
+    }
+
+    /// The profile of the part.
+    ///
+    /// # Errors
+    /// As [`profile_of_log`](crate::profile_of_log).
+    pub fn profile(
+        self,
+        detail: Detail,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Profile, ReadError> {
+        let mut fold = Fold::keeping(detail);
+        self.each_record(&mut progress, &mut fold)?;
+        let mut profile = fold.finish();
+        if !self.labels.is_empty() {
+            // Threads counted the bytes of all labels.
+            profile.counted = None;
+        }
+        Ok(profile)
+    }
+
+    /// Gives each record of the part to one who takes them, as [`each_record`] does.
+    ///
+    /// # Errors
+    /// As [`profile_of_log`](crate::profile_of_log).
+    pub(crate) fn each_record(
+        self,
+        progress: &mut impl FnMut(u64),
+        taker: &mut impl Taker,
+    ) -> Result<(), ReadError> {
+        match self.labels {
+            [] => each_record(self.bytes, progress, taker),
+            labels => each_record(self.bytes, progress, &mut Labelled::of(taker, labels)),
+        }
+    }
+}
+
+impl<'a> From<&'a [u8]> for LogPart<'a> {
+    fn from(bytes: &'a [u8]) -> LogPart<'a> {
+        LogPart::under(bytes, &[])
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for LogPart<'a> {
+    fn from(bytes: &'a Vec<u8>) -> LogPart<'a> {
+        LogPart::under(bytes, &[])
+    }
+}
+
+/// A taker of what is under labels, which hands on to another one.
+#[derive(Debug)]
+pub(crate) struct Labelled<'a, T> {
+    taker: &'a mut T,
+    /// Keys and values.
+    labels: &'a [(String, String)],
+    /// Stacks that are left out.
+    stacks: HashSet<u32>,
+    /// Blocks that are left out, as long as they are in use.
+    blocks: NumberMap<u64, ()>,
+}
+
+impl<'a, T: Taker> Labelled<'a, T> {
+    /// Hands on to `taker` what is under these labels.
+    pub(crate) fn of(taker: &'a mut T, labels: &'a [(String, String)]) -> Labelled<'a, T> {
+        Labelled {
+            taker,
+            labels,
+            stacks: HashSet::new(),
+            blocks: NumberMap::default(),
+        }
+    }
+}
+
+impl<T: Taker> Taker for Labelled<'_, T> {
+    fn take(&mut self, record: Record) {
+        match record {
+            Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
+            Record::Free(free) => self.take_event(Event::Free(free)),
+            Record::Stack(stack) => {
+                let labels = Labels::new(stack.labels.clone());
+                // A later segment may use the number anew.
+                if labels.have(self.labels) {
+                    self.stacks.remove(&stack.number);
+                    self.taker.take(Record::Stack(stack));
+                } else {
+                    self.stacks.insert(stack.number);
+                }
+            }
+            Record::Passed(passed) if self.stacks.contains(&passed.stack) => {}
+            // The peak of all is none of a part.
+            Record::Checkpoint(checkpoint) => self.taker.take(Record::Checkpoint(Checkpoint {
+                peak_ns: checkpoint.time_ns,
+                peak_bytes: 0,
+                ..checkpoint
+            })),
+            other => self.taker.take(other),
+        }
+    }
+
+    fn take_event(&mut self, event: Event) {
+        match event {
+            Event::Alloc(Alloc { id, stack, .. }) if self.stacks.contains(&stack) => {
+                self.blocks.insert(id, ());
+            }
+            Event::Free(Free { id, .. }) if self.blocks.remove(&id).is_some() => {}
+            event => self.taker.take_event(event),
+        }
+    }
+
+    fn account(&mut self, account: Account) {
+        self.taker.account(account);
+    }
+
+    fn has_enough(&self) -> bool {
+        self.taker.has_enough()
+    }
+}
