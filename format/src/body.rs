@@ -5,6 +5,7 @@
 //! fields at the end. A reader skips unknown kinds by their length.
 
 use crate::checkpoint::{Checkpoint, Passed};
+use crate::memory_reading::MemoryReading;
 use crate::record::{
     Counter, EndReason, FileStamp, MAX_LABELS, MAX_STACK_FRAMES, Module, Process, Record, Segment,
     Stack, Start, Thread, WalkEnd,
@@ -34,11 +35,12 @@ pub(crate) enum Kind {
     Process = 13,
     Notice = 14,
     Resource = 15,
+    Memory = 16,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 16] = [
+    const ALL: [Kind; 17] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -55,6 +57,7 @@ impl Kind {
         Kind::Process,
         Kind::Notice,
         Kind::Resource,
+        Kind::Memory,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -189,6 +192,11 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             put_labels(body, attributes);
             (Kind::Resource, 0)
         }
+        Record::Memory(reading) => {
+            put_time(body, reading.time_ns);
+            reading.put_fields(body);
+            (Kind::Memory, 0)
+        }
         Record::End { time_ns, reason } => {
             put_time(body, *time_ns);
             body.push(*reason as u8);
@@ -316,6 +324,10 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             time_ns: take_time(body)?,
             attributes: take_labels(body)?,
         },
+        Kind::Memory => {
+            let time_ns = take_time(body)?;
+            Record::Memory(Box::new(MemoryReading::take_fields(time_ns, body)?))
+        }
         Kind::End => Record::End {
             time_ns: take_time(body)?,
             reason: EndReason::from_u8(take_byte(body)?)?,

@@ -43,6 +43,7 @@ mod end_frame;
 mod frame;
 mod harmless;
 mod log;
+mod memory_reading;
 mod process_context;
 mod read;
 mod read_error;
@@ -68,6 +69,7 @@ pub use frame::{
 };
 pub use harmless::is_harmless;
 pub use log::{Encoder, Usual};
+pub use memory_reading::{MemoryField, MemoryReading};
 pub use process_context::ProcessContext;
 pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};

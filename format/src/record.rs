@@ -9,6 +9,7 @@
 //! other sample of the process ever has.
 
 use crate::checkpoint::{Checkpoint, Passed};
+use crate::memory_reading::MemoryReading;
 
 /// An allocation or a free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub enum Record {
         /// Keys and values, such as `service.name`.
         attributes: Vec<(String, String)>,
     },
+    /// What the kernel and the allocator say of the process's memory at a moment.
+    Memory(Box<MemoryReading>),
     /// The log ends here on purpose; without this record the process was cut off.
     End {
         /// The end of the profile.

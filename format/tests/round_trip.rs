@@ -138,6 +138,14 @@ fn other() -> impl Strategy<Value = Record> {
                 time_ns,
                 attributes,
             }),
+        (time.clone(), any::<u32>(), any::<u64>()).prop_map(|(time_ns, mask, value)| {
+            let mut reading = MemoryReading::at(time_ns);
+            for &field in MemoryField::ALL {
+                let is_known = mask >> (field as u8) & 1 == 1;
+                reading.set(field, is_known.then_some(value >> (field as u8)));
+            }
+            Record::Memory(Box::new(reading))
+        }),
         time.clone().prop_map(|time_ns| Record::End {
             time_ns,
             reason: EndReason::Exit
