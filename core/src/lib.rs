@@ -39,17 +39,21 @@
 //! - [`Estimate`] sums weights, with a standard error.
 //! - [`Trend`] tells whether a growth is more than noise, and matters.
 //! - [`Ledger`] keeps the totals by stack and size class.
+//! - [`Cgroup`] finds the memory cgroup of a process, and [`number_of`] reads the kernel's texts.
+//! - [`CpuShare`] spaces costly readings, and [`LimitAlarm`] tells shares of a memory limit once.
+//! - [`Waterfall`] divides the resident memory into lines that add up to it.
 //!
 //! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
 //!
 //! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and
-//! `ledger` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps this order.
+//! `ledger` and `memory` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps this order.
 #![forbid(unsafe_code)]
 
 mod allowance;
 mod arch;
 mod lanes;
 mod ledger;
+mod memory;
 mod pace;
 mod primitive;
 mod rate_limit;
@@ -69,6 +73,11 @@ pub use lanes::merge::Merge;
 pub use lanes::stack_lane::{SentStack, StackLane};
 pub use lanes::timeline::{ClockReading, Scale, Timeline};
 pub use ledger::{Block, Ledger, Live, Row, Totals};
+pub use memory::cgroup::{Cgroup, CgroupVersion};
+pub use memory::cpu_share::CpuShare;
+pub use memory::kernel_text::{limit_in, number_of, only_number};
+pub use memory::limit_alarm::LimitAlarm;
+pub use memory::waterfall::{EstimatedBlocks, MemoryPart, Waterfall, WaterfallLine};
 pub use pace::Pace;
 pub use rate_limit::RateLimit;
 pub use sampling::budget::Budget;

@@ -105,6 +105,9 @@ fields! {
     OwnArena = 29, "own_arena";
     /// Resident pages of this library's own mappings (lanes, tables, stacks). With a detail.
     OwnMapped = 30, "own_mapped";
+    /// Resident pages of the program's and the libraries' variables: written pages of files, and
+    /// zeroed pages behind them. With a detail.
+    Variables = 31, "variables";
 }
 
 const FIELDS: usize = MemoryField::ALL.len();
@@ -217,7 +220,10 @@ mod tests {
         }
         let taken = MemoryReading::take_fields(0, &mut &bytes[..]).unwrap();
         let known: Vec<_> = taken.known().collect();
-        assert_eq!(known, [(MemoryField::Resident, 10), (MemoryField::File, 20)]);
+        assert_eq!(
+            known,
+            [(MemoryField::Resident, 10), (MemoryField::File, 20)]
+        );
     }
 
     #[test]

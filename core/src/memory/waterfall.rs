@@ -1,0 +1,276 @@
+//! Waterfall: lines that add up to the resident memory, from the blocks in use to what is not
+//! explained.
+//!
+//! ```text
+//!   resident = in use + slack ± samples' difference      blocks: what the program holds
+//!            + slabs + caches + dirty + muzzy + metadata  the allocator, for the program
+//!            + own                                        this library
+//!            + stacks + variables                         other memory without a file
+//!            + file + shared
+//!            - swapped                                    counted above, and not resident
+//!            + not explained                              the rest, of either sign
+//! ```
+//!
+//! Every line but two is a number of the kernel or of the allocator. The two are estimates from
+//! samples. The allocator knows the sum of both, so the difference is a line, and no other line is
+//! less exact because of the samples.
+
+use heapprof_format::{MemoryField as Field, MemoryReading};
+
+/// A line of the waterfall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemoryPart {
+    /// Requested bytes of the blocks in use, as estimated from samples.
+    InUse,
+    /// Usable bytes of these blocks beyond the requested ones, as estimated.
+    Slack,
+    /// Usable bytes of the program's blocks by the allocator's count, less both estimates.
+    SampleDifference,
+    /// Pages in use for blocks, less the blocks: free places in slabs, and the rounding to pages.
+    Slabs,
+    /// Free blocks in thread caches.
+    Caches,
+    /// Free pages that the allocator will return.
+    Dirty,
+    /// Free pages that the kernel may take.
+    Muzzy,
+    /// The allocator's own data.
+    Metadata,
+    /// This library.
+    Own,
+    /// Stacks of threads.
+    Stacks,
+    /// Variables of the program and its libraries: written pages of files, and zeroed ones.
+    Variables,
+    /// Pages of files: code, constants, mapped files.
+    File,
+    /// Shared memory.
+    Shared,
+    /// Swapped pages of the lines above: a negative number.
+    Swapped,
+    /// The rest, of either sign.
+    NotExplained,
+}
+
+/// A line with its number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct WaterfallLine {
+    /// The line.
+    pub part: MemoryPart,
+    /// Bytes, which may be negative.
+    pub bytes: i64,
+}
+
+/// What samples say of the blocks in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct EstimatedBlocks {
+    /// Requested bytes.
+    pub requested: f64,
+    /// Usable bytes beyond the requested ones.
+    pub slack: f64,
+}
+
+/// See the module's text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waterfall {
+    /// Resident bytes: the sum of the lines.
+    pub resident: u64,
+    /// The lines that are known, in the order of [`MemoryPart`].
+    pub lines: Vec<WaterfallLine>,
+}
+
+impl Waterfall {
+    /// Returns the waterfall of a reading. `None`: it does not tell the resident memory.
+    #[must_use]
+    pub fn of(reading: &MemoryReading, blocks: Option<EstimatedBlocks>) -> Option<Waterfall> {
+        let get = |field| reading.get(field).map(signed);
+        let resident = reading.get(Field::Resident)?;
+        let sum = |fields: &[Field]| -> Option<i64> {
+            let known = || fields.iter().filter_map(|&field| get(field));
+            known().next()?;
+            Some(known().fold(0, i64::saturating_add))
+        };
+        let usable = match (get(Field::HeapSmall), get(Field::HeapLarge)) {
+            (Some(small), Some(large)) => Some(small.saturating_add(large)),
+            _ => None,
+        };
+        let cached = get(Field::HeapCached);
+        let estimates = blocks.map(|it| (it.requested.round() as i64, it.slack.round() as i64));
+        let of_blocks = usable.map(|usable| usable.saturating_sub(cached.unwrap_or(0)));
+        let (in_use, slack, difference) = match (estimates, of_blocks) {
+            (Some((in_use, slack)), Some(all)) => {
+                let difference = all.saturating_sub(in_use).saturating_sub(slack);
+                (Some(in_use), Some(slack), Some(difference))
+            }
+            (Some((in_use, slack)), None) => (Some(in_use), Some(slack), None),
+            // Without samples: nothing was recorded, and the allocator knows the sum.
+            (None, Some(all)) => (None, None, Some(all)),
+            (None, None) => (None, None, None),
+        };
+        let slabs = get(Field::HeapActive)
+            .zip(usable)
+            .map(|(active, it)| active - it);
+        let muzzy = get(Field::HeapMuzzy);
+        let muzzy = match get(Field::LazyFree) {
+            Some(lazy) => muzzy.map(|muzzy| muzzy.min(lazy)),
+            None => muzzy,
+        };
+        let parts = [
+            (MemoryPart::InUse, in_use),
+            (MemoryPart::Slack, slack),
+            (MemoryPart::SampleDifference, difference),
+            (MemoryPart::Slabs, slabs),
+            (MemoryPart::Caches, cached),
+            (MemoryPart::Dirty, get(Field::HeapDirty)),
+            (MemoryPart::Muzzy, muzzy),
+            (MemoryPart::Metadata, get(Field::HeapMetadata)),
+            (MemoryPart::Own, sum(&[Field::OwnArena, Field::OwnMapped])),
+            (MemoryPart::Stacks, get(Field::Stacks)),
+            (MemoryPart::Variables, get(Field::Variables)),
+            (MemoryPart::File, get(Field::File)),
+            (MemoryPart::Shared, get(Field::Shared)),
+            (MemoryPart::Swapped, get(Field::Swapped).map(|bytes| -bytes)),
+        ];
+        let known = parts.into_iter();
+        let mut lines: Vec<_> = known
+            .filter_map(|(part, bytes)| bytes.map(|bytes| WaterfallLine { part, bytes }))
+            .collect();
+        let explained = lines
+            .iter()
+            .fold(0i64, |sum, line| sum.saturating_add(line.bytes));
+        lines.push(WaterfallLine {
+            part: MemoryPart::NotExplained,
+            bytes: signed(resident).saturating_sub(explained),
+        });
+        Some(Waterfall { resident, lines })
+    }
+
+    /// Returns a line's bytes, if it is known.
+    #[must_use]
+    pub fn get(&self, part: MemoryPart) -> Option<i64> {
+        let line = self.lines.iter().find(|line| line.part == part)?;
+        Some(line.bytes)
+    }
+}
+
+/// No machine has as much memory that this loses a bit.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn reading(fields: &[(Field, u64)]) -> MemoryReading {
+        let mut reading = MemoryReading::at(0);
+        for &(field, mib) in fields {
+            reading.set(field, mib * MIB);
+        }
+        reading
+    }
+
+    /// A process of 100 MiB: 60 in the heap, of which 40 in blocks.
+    fn usual() -> MemoryReading {
+        reading(&[
+            (Field::Resident, 100),
+            (Field::Anonymous, 75),
+            (Field::File, 20),
+            (Field::Shared, 5),
+            (Field::Swapped, 3),
+            (Field::HeapSmall, 30),
+            (Field::HeapLarge, 12),
+            (Field::HeapCached, 2),
+            (Field::HeapActive, 50),
+            (Field::HeapDirty, 7),
+            (Field::HeapMuzzy, 4),
+            (Field::LazyFree, 1),
+            (Field::HeapMetadata, 2),
+            (Field::OwnArena, 3),
+            (Field::OwnMapped, 1),
+            (Field::Stacks, 1),
+            (Field::Variables, 2),
+        ])
+    }
+
+    fn blocks(requested: u64, slack: u64) -> Option<EstimatedBlocks> {
+        Some(EstimatedBlocks {
+            requested: (requested * MIB) as f64,
+            slack: (slack * MIB) as f64,
+        })
+    }
+
+    fn mib(waterfall: &Waterfall, part: MemoryPart) -> Option<i64> {
+        waterfall.get(part).map(|bytes| bytes >> 20)
+    }
+
+    fn assert_adds_up(waterfall: &Waterfall) {
+        let sum: i64 = waterfall.lines.iter().map(|line| line.bytes).sum();
+        assert_eq!(sum, waterfall.resident as i64, "{waterfall:?}");
+    }
+
+    #[test]
+    fn lines_add_up_to_the_resident_memory() {
+        let waterfall = Waterfall::of(&usual(), blocks(35, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        let at = |part| mib(&waterfall, part);
+        assert_eq!(at(MemoryPart::InUse), Some(35));
+        assert_eq!(at(MemoryPart::Slack), Some(3));
+        assert_eq!(at(MemoryPart::SampleDifference), Some(2));
+        assert_eq!(at(MemoryPart::Slabs), Some(8));
+        assert_eq!(at(MemoryPart::Muzzy), Some(1));
+        assert_eq!(at(MemoryPart::Own), Some(4));
+        assert_eq!(at(MemoryPart::Swapped), Some(-3));
+        // 100 - (40 + 8 + 2 + 7 + 1 + 2 + 4 + 1 + 2 + 20 + 5 - 3)
+        assert_eq!(at(MemoryPart::NotExplained), Some(11));
+    }
+
+    #[test]
+    fn samples_that_are_off_move_one_line_only() {
+        let low = Waterfall::of(&usual(), blocks(35, 3)).unwrap();
+        let high = Waterfall::of(&usual(), blocks(45, 3)).unwrap();
+        assert_adds_up(&high);
+        assert_eq!(mib(&high, MemoryPart::SampleDifference), Some(-8));
+        let rest = |it: &Waterfall| it.lines[3..].to_vec();
+        assert_eq!(rest(&low), rest(&high));
+        // Nothing was recorded: the allocator's count stands alone.
+        let none = Waterfall::of(&usual(), None).unwrap();
+        assert_adds_up(&none);
+        assert_eq!(mib(&none, MemoryPart::InUse), None);
+        assert_eq!(mib(&none, MemoryPart::SampleDifference), Some(40));
+    }
+
+    #[test]
+    fn blocks_that_were_never_touched_make_the_rest_negative() {
+        let mut untouched = usual();
+        untouched.set(Field::HeapLarge, 212 * MIB);
+        untouched.set(Field::HeapActive, 250 * MIB);
+        let waterfall = Waterfall::of(&untouched, blocks(235, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(-189));
+    }
+
+    #[test]
+    fn what_is_unknown_has_no_line() {
+        let kernel = reading(&[(Field::Resident, 9), (Field::Anonymous, 9)]);
+        let waterfall = Waterfall::of(&kernel, blocks(4, 1)).unwrap();
+        assert_adds_up(&waterfall);
+        let parts: Vec<_> = waterfall.lines.iter().map(|line| line.part).collect();
+        assert_eq!(
+            parts,
+            [
+                MemoryPart::InUse,
+                MemoryPart::Slack,
+                MemoryPart::NotExplained
+            ]
+        );
+        assert_eq!(Waterfall::of(&MemoryReading::at(0), None), None);
+        let mut odd = usual();
+        for &field in Field::ALL {
+            odd.set(field, u64::MAX);
+        }
+        assert!(Waterfall::of(&odd, blocks(1, 1)).is_some());
+    }
+}
