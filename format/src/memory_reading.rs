@@ -10,6 +10,9 @@
 //! Versions: a field keeps its bit and its meaning for ever. A later version adds fields with
 //! higher bits. A reader ignores bits that it does not know: their values stand behind all others.
 //!
+//! Touched pages are resident or swapped out: [`Swapped`](MemoryField::Swapped) has the sum of the
+//! latter.
+//!
 //! What has no place here yet fits as follows:
 //!
 //! * Pages of sampled blocks (resident, swapped, untouched) are a number for each block. They are
@@ -64,7 +67,7 @@ fields! {
     LazyFree = 9, "lazy_free";
     /// The proportional share: a page of n processes counts 1/n. With a detail.
     Proportional = 10, "proportional";
-    /// Resident pages of the stacks of [`StackThreads`](MemoryField::StackThreads). With a detail.
+    /// Touched pages of the stacks of [`StackThreads`](MemoryField::StackThreads). With a detail.
     Stacks = 11, "stacks";
     /// Number of threads whose stacks are known. With a detail.
     StackThreads = 12, "stack_threads";
@@ -103,17 +106,21 @@ fields! {
     HeapMetadata = 28, "heap_metadata";
     /// Pages of this library's own arena, with its data.
     OwnArena = 29, "own_arena";
-    /// Resident pages of this library's own mappings (lanes, tables, stacks). With a detail.
+    /// Touched pages of this library's own mappings (lanes, tables, stacks) and variables. With a
+    /// detail.
     OwnMapped = 30, "own_mapped";
-    /// Resident pages of the program's and the libraries' variables: written pages of files, and
+    /// Touched pages of the program's and the libraries' variables: written pages of files, and
     /// zeroed pages behind them. With a detail.
     Variables = 31, "variables";
+    /// Pages that the allocator counts as used or kept, for the program and for this library, and
+    /// that were never touched. With a detail.
+    HeapUntouched = 32, "heap_untouched";
 }
 
 const FIELDS: usize = MemoryField::ALL.len();
 
 /// See the module's text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryReading {
     /// Time of the reading.
     pub time_ns: u64,
@@ -128,7 +135,8 @@ impl MemoryReading {
     pub fn at(time_ns: u64) -> Self {
         MemoryReading {
             time_ns,
-            ..MemoryReading::default()
+            mask: 0,
+            values: [0; FIELDS],
         }
     }
 
@@ -208,7 +216,7 @@ mod tests {
             known,
             [(MemoryField::Resident, 1 << 40), (MemoryField::Swapped, 0)]
         );
-        assert!(!taken.is_empty() && MemoryReading::default().is_empty());
+        assert!(!taken.is_empty() && MemoryReading::at(0).is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! | blocks of the program | `malloc`, `calloc`, `aligned`, `realloc` and its two halves, `free` |
 //! | sizes of such blocks | `class`, `usable`, `usable_of_new` |
 //! | memory of this library | a `GlobalAlloc`, `can_have`, `can_map`, `is_short` |
-//! | statistics and purging | `stats`, `dirty_bytes`, `decay`, `purge` |
+//! | statistics and purging | `stats`, `take_census`, `dirty_bytes`, `decay`, `purge` |
 //!
 //! The other functions may do nothing. jemalloc's needs show outside in four places: its fork
 //! handlers (`host/atfork.rs`), three words of a thread (`state/thread.rs`), the purge while the
@@ -24,11 +24,12 @@
 //!
 //! Not here: samples, stacks and other knowledge about a block.
 //!
-//! Order within: layout, next < bins < reclaim < slow_path, own_arena < rtree, mallctl < large,
+//! Order within: layout, next < bins < reclaim < slow_path, own_arena < rtree, mallctl, census < large,
 //! tcache_policy < fast_path < heap.
 
 mod bins;
 mod cache_gc;
+mod census;
 pub(crate) mod fast_path;
 mod global;
 mod heap;
@@ -46,6 +47,7 @@ mod string_shims;
 mod tcache_policy;
 
 pub(crate) use cache_gc::run_if_due as collect_cache_garbage_if_due;
+pub(crate) use census::take as take_census;
 pub(crate) use global::{
     can_allocate, can_map, give_up_without_memory, is_short, prepare as set_writer_stop,
 };

@@ -3,7 +3,7 @@
 //! | concept | file |
 //! | --- | --- |
 //! | the walk, and its caches that are too large for a stack | `walk.rs`, `walker.rs` |
-//! | the stack that may be read | `stack_bounds.rs` |
+//! | the stack that may be read, and all threads' stacks | `stack_bounds.rs`, `thread_stacks.rs` |
 //! | the module of an address, known or new | `modules.rs`, `module_lookup.rs` |
 //! | the unwind table of a module, and an entry | `elf_image.rs`, `eh_frame.rs`, `cfi_storage.rs` |
 //! | code without a table | `jit_ranges.rs`, `musl_code.rs` |
@@ -25,5 +25,6 @@ pub(crate) mod modules;
 #[cfg(target_env = "musl")]
 pub(crate) mod musl_code;
 pub(crate) mod stack_bounds;
+pub(crate) mod thread_stacks;
 pub(crate) mod walk;
 pub(crate) mod walker;

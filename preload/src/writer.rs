@@ -15,6 +15,7 @@
 //! | the thread, and its start with the first sample | `thread.rs`, `session_start.rs` |
 //! | events in one order, and their records | `event_source.rs`, `intake.rs` |
 //! | the log and the dumps | `log/`, `dump/`, `kept_stacks.rs`, `totals.rs` |
+//! | readings of the process's memory | `memory_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
 //! | work while the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
 
@@ -57,12 +58,14 @@ mod intake;
 pub(crate) mod kept_stacks;
 pub(crate) mod last_thread;
 pub(crate) mod log;
+mod memory_readings;
 pub(crate) mod process_context;
 pub(crate) mod session_start;
 mod thread;
 mod totals;
 
 use idle_purge::IdlePurge;
+use memory_readings::{Cause, MemoryReadings};
 
 #[cfg(feature = "attach")]
 pub(crate) use thread::renew;
@@ -124,6 +127,7 @@ pub(crate) struct Writer {
     process_context: ReadContext,
     /// The most resident bytes that the counters had.
     most_resident: u64,
+    memory: MemoryReadings,
     /// The source of events.
     source: EventSource,
     /// Converts ticks of events into times, and into the log's unit.
@@ -167,6 +171,7 @@ impl Writer {
             frames_walked: 0,
             process_context: ReadContext::default(),
             most_resident: 0,
+            memory: MemoryReadings::new(settings.memory_interval_ms, clock::now_ns()),
             source: EventSource::default(),
             clock: Clock::new(),
             scale: Scale::default(),
@@ -319,6 +324,7 @@ impl Writer {
             self.drain_last(session);
         }
         self.output.log_notices();
+        self.log_memory(Cause::End);
         let now_ns = clock::now_ns();
         self.log_counters(now_ns);
         let time_ns = self.since_start(now_ns);
@@ -332,6 +338,7 @@ impl Writer {
     /// Ends the log of a process that is about to become another program, or to end, but may go on.
     pub(crate) fn end_log_provisionally(&mut self, reason: EndReason) {
         self.output.log_notices();
+        self.log_memory(Cause::End);
         let now_ns = clock::now_ns();
         self.log_counters(now_ns);
         let time_ns = self.since_start(now_ns);
@@ -415,6 +422,9 @@ impl Writer {
                     last_counters = now;
                     counters_due = u64::MAX;
                 }
+                if self.memory.is_due(now) {
+                    self.log_regular_memory(session);
+                }
                 self.flush();
                 self.rotate_if_full(session);
                 last_flush = now;
@@ -440,8 +450,9 @@ impl Writer {
                 return false;
             }
             let idle = now.saturating_sub(last_event) >= IDLE_NS && self.output.pending() == 0;
-            if idle {
-                idle_purge.run_if_due(now);
+            if idle && idle_purge.run_if_due(now) {
+                self.log_memory(Cause::Regular);
+                self.flush();
             }
             let something_due = match idle {
                 true => counters_due.min(idle_purge.due_ns()),

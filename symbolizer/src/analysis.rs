@@ -15,5 +15,6 @@ pub(crate) mod merge;
 pub(crate) mod moment;
 pub(crate) mod noise;
 pub(crate) mod recording_conditions;
+pub(crate) mod resident_memory;
 pub(crate) mod timeline;
 pub(crate) mod view;

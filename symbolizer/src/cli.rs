@@ -21,7 +21,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
     attach, bundle, completions, ctl, detach, diff, dump, export, info, join, man, push, report,
-    run, serve, symbolize, timeline, top, tree, watch,
+    rss, run, serve, symbolize, timeline, top, tree, watch,
 };
 use heapprof_symbolizer::memory::OF_SERVICES;
 use options::quantity::bytes;
@@ -70,6 +70,7 @@ enum Command {
     Timeline(timeline::Args),
     Report(report::Args),
     Tree(tree::Args),
+    Rss(rss::Args),
     Watch(watch::Args),
     Join(join::Args),
     Bundle(bundle::Args),
@@ -108,6 +109,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Timeline(args) => timeline::run(&args)?,
         Command::Report(args) => report::run(&args)?,
         Command::Tree(args) => tree::run(&args)?,
+        Command::Rss(args) => rss::run(&args)?,
         Command::Watch(args) => watch::run(&args)?,
         Command::Join(args) => join::run(&args)?,
         Command::Bundle(args) => bundle::run(&args)?,

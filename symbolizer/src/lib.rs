@@ -65,6 +65,7 @@ pub use analysis::limit::{Limit, Ruling};
 pub use analysis::merge::merged;
 pub use analysis::moment::{Moment, MomentError};
 pub use analysis::recording_conditions::RecordingConditions;
+pub use analysis::resident_memory::{ResidentLine, ResidentMemory};
 pub use analysis::timeline::{Groups, Rows, Step, Timeline, rows_at_peak, timeline_of_log};
 pub use analysis::view::{Reading, View, ViewError, paired_difference_of_log, profile_of_view};
 pub use export::bundle::{BundleError, Bundled, write_bundle};

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use heapprof_format::{Alloc, Counter, EndReason, ReadError, Reader, Record, Start};
+use heapprof_format::{Alloc, Counter, EndReason, MemoryReading, ReadError, Reader, Record, Start};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Profile, profile_of_log};
 
@@ -170,6 +170,14 @@ impl Log {
             _ => None,
         });
         regimes.collect()
+    }
+
+    /// Returns the readings of the process's memory.
+    pub fn readings(&self) -> impl Iterator<Item = MemoryReading> + '_ {
+        self.records.iter().filter_map(|record| match record {
+            Record::Memory(reading) => Some(**reading),
+            _ => None,
+        })
     }
 
     /// Returns the names of its markers.

@@ -47,7 +47,21 @@ struct Debug {
 }
 
 /// The structs, functions and variables in question.
-const STRUCTS: [&str; 8] = [
+const STRUCTS: [&str; 22] = [
+    "arena_s",
+    "arena_stats_s",
+    "arena_stats_large_s",
+    "base_s",
+    "bin_info_s",
+    "bin_s",
+    "bin_stats_s",
+    "bitmap_info_s",
+    "cache_bin_array_descriptor_s",
+    "ecache_s",
+    "eset_s",
+    "malloc_mutex_s",
+    "pa_shard_s",
+    "pac_s",
     "tsd_s",
     "tcache_s",
     "cache_bin_s",
@@ -339,13 +353,14 @@ fn the_map_of_addresses_is_as_it_is_taken_to_be() {
 #[test]
 fn functions_and_variables_are_what_they_are_taken_to_be() {
     let debug = debug();
-    let functions: [(&str, &[u64], u64); 10] = [
+    let functions: [(&str, &[u64], u64); 11] = [
         ("large_palloc", &[8, 8, 8, 8, 1], 8),
         ("large_dalloc", &[8, 8], 0),
         ("narenas_total_get", &[], 4),
         ("arena_init", &[8, 4, 8], 8),
         ("arena_decay", &[8, 8, 1, 1], 0),
         ("tcache_flush", &[8], 0),
+        ("arena_basic_stats_merge", &[8; 9], 0),
         ("tcache_enabled_set", &[8, 1], 0),
         ("cache_bin_init_disabled", &[8, 2], 0),
         ("tcache_cleanup", &[8], 0),
@@ -404,4 +419,80 @@ fn every_private_symbol_is_compared() {
         assert!(is_compared || name == "arena_config_default", "{name}");
     }
     assert!(count >= 15, "{count}");
+}
+
+#[test]
+fn counts_of_arenas_are_where_they_are_taken_to_be() {
+    let debug = debug();
+    let at = |of: &str, name: &str| debug.offset(of, name);
+    let large = at("arena_s", "stats") + at("arena_stats_s", "lstats");
+    assert_eq!(large, layout::ARENA_LARGE_AT);
+    let one = debug.structs["arena_stats_large_s"].0 as usize;
+    assert_eq!(one, layout::LARGE_BYTES);
+    let all = debug.member("arena_stats_s", "lstats").bytes as usize;
+    assert_eq!(all / one, layout::LARGE_CLASSES);
+    let active = at("arena_stats_large_s", "active_bytes");
+    assert_eq!(active, layout::LARGE_ACTIVE_AT);
+    assert_eq!(at("arena_s", "base"), layout::ARENA_BASE_AT);
+    assert_eq!(at("base_s", "resident"), layout::BASE_RESIDENT_AT);
+    let retained = ["eset", "guarded_eset"].map(|set| {
+        at("arena_s", "pa_shard")
+            + at("pa_shard_s", "pac")
+            + at("pac_s", "ecache_retained")
+            + at("ecache_s", set)
+            + at("eset_s", "npages")
+    });
+    assert_eq!(retained, layout::ARENA_RETAINED_AT);
+    assert_eq!(debug.structs["bin_s"].0 as usize, layout::BIN_BYTES);
+    let blocks = at("bin_s", "stats") + at("bin_stats_s", "curregs");
+    assert_eq!(blocks, layout::BIN_BLOCKS_AT);
+    let count = ["arena_s", "base_s", "bin_stats_s"].map(|of| match of {
+        "arena_s" => debug.member(of, "base").bytes,
+        "base_s" => debug.member(of, "resident").bytes,
+        _ => debug.member(of, "curregs").bytes,
+    });
+    assert_eq!(count, [8; 3]);
+}
+
+#[test]
+fn small_classes_are_described_as_they_are_taken_to_be() {
+    let debug = debug();
+    let at = |name: &str| debug.offset("bin_info_s", name);
+    let bytes = debug.structs["bin_info_s"].0;
+    assert_eq!(bytes, size_of::<layout::BinInfo>() as u64);
+    assert_eq!(at("reg_size"), offset_of!(layout::BinInfo, block));
+    assert_eq!(at("slab_size"), offset_of!(layout::BinInfo, slab));
+    assert_eq!(at("nregs"), offset_of!(layout::BinInfo, blocks));
+    assert_eq!(at("n_shards"), offset_of!(layout::BinInfo, shards));
+    assert_eq!(at("bitmap_info"), offset_of!(layout::BinInfo, bitmap));
+    let classes = layout::SMALL_CLASSES as u64;
+    assert_eq!(
+        debug.variables["_rjem_je_bin_infos"],
+        (bytes * classes, classes)
+    );
+    let offsets = debug.variables["_rjem_je_arena_bin_offsets"];
+    assert_eq!(offsets, (4 * classes, classes));
+}
+
+#[test]
+fn an_arenas_list_of_caches_is_as_it_is_taken_to_be() {
+    let debug = debug();
+    let at = |of: &str, name: &str| debug.offset(of, name);
+    let list = at("arena_s", "cache_bin_array_descriptor_ql");
+    assert_eq!(list, layout::ARENA_CACHES_AT);
+    let of_list = at("arena_s", "tcache_ql_mtx") + layout::MUTEX_LOCK_AT;
+    assert_eq!(of_list, layout::ARENA_CACHES_LOCK_AT);
+    // The mutex is in a union without a name, behind 64 bytes of statistics and a hint of a byte.
+    let mutex = debug.structs["malloc_mutex_s"].0 as usize;
+    assert_eq!(
+        mutex,
+        layout::MUTEX_LOCK_AT + size_of::<libc::pthread_mutex_t>()
+    );
+    assert_eq!(at("cache_bin_array_descriptor_s", "link"), 0);
+    assert_eq!(
+        at("cache_bin_array_descriptor_s", "bins"),
+        layout::CACHE_BINS_AT
+    );
+    let bins = debug.member("tcache_s", "bins").bytes as usize;
+    assert_eq!(bins / size_of::<layout::Bin>(), layout::CACHED_CLASSES);
 }

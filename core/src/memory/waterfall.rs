@@ -7,7 +7,7 @@
 //!            + own                                        this library
 //!            + stacks + variables                         other memory without a file
 //!            + file + shared
-//!            - swapped                                    counted above, and not resident
+//!            - untouched - swapped                        counted above, and not resident
 //!            + not explained                              the rest, of either sign
 //! ```
 //!
@@ -46,6 +46,8 @@ pub enum MemoryPart {
     File,
     /// Shared memory.
     Shared,
+    /// Pages of the allocator's lines that were never touched: a negative number.
+    Untouched,
     /// Swapped pages of the lines above: a negative number.
     Swapped,
     /// The rest, of either sign.
@@ -129,6 +131,10 @@ impl Waterfall {
             (MemoryPart::Variables, get(Field::Variables)),
             (MemoryPart::File, get(Field::File)),
             (MemoryPart::Shared, get(Field::Shared)),
+            (
+                MemoryPart::Untouched,
+                get(Field::HeapUntouched).map(|bytes| -bytes),
+            ),
             (MemoryPart::Swapped, get(Field::Swapped).map(|bytes| -bytes)),
         ];
         let known = parts.into_iter();
@@ -243,13 +249,18 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_were_never_touched_make_the_rest_negative() {
+    fn blocks_that_were_never_touched_are_a_line_if_that_is_known() {
         let mut untouched = usual();
         untouched.set(Field::HeapLarge, 212 * MIB);
         untouched.set(Field::HeapActive, 250 * MIB);
         let waterfall = Waterfall::of(&untouched, blocks(235, 3)).unwrap();
         assert_adds_up(&waterfall);
         assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(-189));
+        untouched.set(Field::HeapUntouched, 200 * MIB);
+        let waterfall = Waterfall::of(&untouched, blocks(235, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::Untouched), Some(-200));
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(11));
     }
 
     #[test]

@@ -18,7 +18,7 @@
 //!  └──────────────────────────┘           full ── … ── head ── … ── low_water ── … ── empty
 //! ```
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32};
 
 /// Offset in `tsd_t`: usable bytes of all blocks that the thread has allocated.
@@ -90,6 +90,50 @@ pub(crate) const EXTENT_BYTES_AT: usize = 16;
 /// Number of classes that an entry can name, more than exist.
 pub(crate) const CLASSES: usize = 256;
 
+/// Offsets in `arena_s`: its first cache (`cache_bin_array_descriptor_ql`), and the `pthread_mutex_t`
+/// of that list, within `tcache_ql_mtx`.
+pub(crate) const ARENA_CACHES_AT: usize = 11984;
+pub(crate) const ARENA_CACHES_LOCK_AT: usize = 11992 + MUTEX_LOCK_AT;
+/// Offset in `malloc_mutex_s` of its `pthread_mutex_t`, behind the statistics of the lock
+/// (`mutex_prof_data_t`) and a hint.
+pub(crate) const MUTEX_LOCK_AT: usize = 72;
+/// Offset in `cache_bin_array_descriptor_s` of the pointer to the bins. The pointer to the next one
+/// comes first.
+pub(crate) const CACHE_BINS_AT: usize = 16;
+/// Number of bins of a cache (`TCACHE_NBINS_MAX`), in the order of their classes.
+pub(crate) const CACHED_CLASSES: usize = 41;
+/// Offset in `arena_s` of the statistics of large classes (`stats.lstats`).
+pub(crate) const ARENA_LARGE_AT: usize = 24 + 968;
+/// Bytes of the statistics of a large class (`arena_stats_large_s`), the offset in there of the
+/// bytes in use, and the number of large classes.
+pub(crate) const LARGE_BYTES: usize = 56;
+pub(crate) const LARGE_ACTIVE_AT: usize = 16;
+pub(crate) const LARGE_CLASSES: usize = 196;
+/// Offset in `arena_s` of the pointer to its base, and in `base_s` of its resident bytes.
+pub(crate) const ARENA_BASE_AT: usize = 80648;
+pub(crate) const BASE_RESIDENT_AT: usize = 3920;
+/// Offsets in `arena_s` of the numbers of retained pages, without and with guard pages.
+pub(crate) const ARENA_RETAINED_AT: [usize; 2] = [60984, 70640];
+/// Bytes of a `bin_s`, and the offset in there of its number of blocks (`stats.curregs`).
+pub(crate) const BIN_BYTES: usize = 224;
+pub(crate) const BIN_BLOCKS_AT: usize = 112 + 24;
+
+/// A small class (`bin_info_s`).
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct BinInfo {
+    /// Usable bytes of a block.
+    pub(crate) block: usize,
+    /// Bytes of a slab.
+    pub(crate) slab: usize,
+    /// Blocks in a slab.
+    pub(crate) blocks: u32,
+    /// Bins of the class in an arena.
+    pub(crate) shards: u32,
+    /// The bitmap of a slab.
+    pub(crate) bitmap: [usize; 2],
+}
+
 /// Periodic work of jemalloc in allocating threads (`te_base_cb_s`).
 #[repr(C)]
 pub(crate) struct ThreadEvent {
@@ -129,6 +173,13 @@ unsafe extern "C" {
     /// arena has that number.
     #[link_name = "_rjem_je_arenas"]
     pub(crate) static ARENAS: AtomicPtr<c_void>;
+    /// The first of the small classes, in order.
+    #[link_name = "_rjem_je_bin_infos"]
+    pub(crate) static BIN_INFOS: BinInfo;
+    /// `uint32_t[]`, for each small class the offset in an arena of its first bin: its first
+    /// element.
+    #[link_name = "_rjem_je_arena_bin_offsets"]
+    pub(crate) static ARENA_BIN_OFFSETS: u32;
     /// Default configuration of an arena (`arena_config_t`).
     #[link_name = "_rjem_je_arena_config_default"]
     pub(crate) static ARENA_CONFIG: u8;
@@ -166,6 +217,19 @@ unsafe extern "C" {
         arena: *mut c_void,
         is_background_thread: bool,
         all: bool,
+    );
+    /// Adds an arena's numbers of threads and of pages to the given places. Takes no lock.
+    #[link_name = "_rjem_je_arena_basic_stats_merge"]
+    pub(crate) fn arena_basic_stats_merge(
+        thread: *mut c_void,
+        arena: *mut c_void,
+        threads: *mut c_uint,
+        kind: *mut *const c_char,
+        dirty_decay_ms: *mut isize,
+        muzzy_decay_ms: *mut isize,
+        active: *mut usize,
+        dirty: *mut usize,
+        muzzy: *mut usize,
     );
     /// Empties the cache of a thread that has one.
     #[link_name = "_rjem_je_tcache_flush"]

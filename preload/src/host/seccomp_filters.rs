@@ -81,6 +81,11 @@ const SESSION_START_CALLS: &[SystemCall] = &[
     call(libc::SYS_getresuid, [0; 4]),
     call(libc::SYS_getresgid, [0; 4]),
 ];
+/// Calls of a memory reading.
+const MEMORY_QUERIES: [SystemCall; 2] = [
+    call(libc::SYS_prlimit64, [0, libc::RLIMIT_AS as u64, 0, 0]),
+    call(libc::SYS_get_robust_list, [0; 4]),
+];
 /// The flags of libc's `pthread_create`, where there is no `clone3`.
 const CLONE_THREAD_FLAGS: u64 = if cfg!(target_env = "musl") {
     0x7d_0f00
@@ -191,6 +196,7 @@ fn note_forbidden_calls(filter: &[Instruction]) {
         (AvoidableCall::WorkingDirectory, &[working_folder]),
         (AvoidableCall::SignalStackCheck, &[signal_stack_asked]),
         (AvoidableCall::ThreadCheck, &[thread_asked]),
+        (AvoidableCall::MemoryQuery, &MEMORY_QUERIES),
     ] {
         if !survives(filter, calls) {
             what.forbid();

@@ -52,6 +52,29 @@ pub(crate) fn mappings() -> Option<File> {
         .or_else(|| files::open_to_read(format!("/proc/{}/maps", sys::gettid()).as_bytes()).ok())
 }
 
+/// Passes a file below the process's folder to `read`, and then the calling thread's file, as
+/// [`of_process`] does, until `read` finds something there. Takes no memory.
+pub(crate) fn in_file_of_process<T>(
+    file: &str,
+    read: &mut dyn FnMut(File) -> Option<T>,
+) -> Option<T> {
+    let mut open = |folder: &dyn std::fmt::Display| {
+        let mut path = [0u8; 64];
+        write!(&mut path[..63], "/proc/{folder}/{file}").ok()?;
+        let path = CStr::from_bytes_until_nul(&path).ok()?;
+        read(File::open(path, libc::O_RDONLY, 0).ok()?)
+    };
+    open(&"self").or_else(|| open(&sys::gettid()))
+}
+
+/// Returns the beginning of a file below the process's folder, as much as `place` holds. Empty if
+/// there is none. Takes no memory.
+pub(crate) fn text_of_process<'a>(file: &str, place: &'a mut [u8]) -> &'a [u8] {
+    let mut read = |file: File| Some(file.read_into(place)).filter(|&len| len > 0);
+    let len = in_file_of_process(file, &mut read).unwrap_or(0);
+    &place[..len]
+}
+
 /// Returns the name of a thread of this process, if it still lives.
 pub(crate) fn thread_name(tid: u32) -> Option<String> {
     let told = files::read(format!("/proc/{tid}/status").as_bytes()).ok()?;

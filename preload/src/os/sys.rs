@@ -33,15 +33,15 @@ pub(crate) use mapped_file::MappedFile;
 #[cfg(feature = "attach")]
 pub(crate) use memory::unmap;
 pub(crate) use memory::{
-    Stack, address_space_is_limited, can_map, is_readable, map_at, map_stack, map_zeroed,
-    place_for, protect, unshare,
+    Stack, address_space_is_limited, address_space_limit, can_map, is_readable, map_at, map_stack,
+    map_zeroed, own_mappings, place_for, places, protect, unshare,
 };
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };
 pub(crate) use process::{
     Scheduling, execve, exit_group, getpid, gettid, has_thread, list_threads, name_thread,
-    thread_name, threads,
+    robust_list, thread_name, threads,
 };
 pub(crate) use random::random_u64;
 pub(crate) use signals::{

@@ -23,6 +23,8 @@ const DEFAULT_INTERVAL: u64 = 512 << 10;
 const DEFAULT_EXIT_WAIT_MS: u64 = 100;
 /// Default of the most distinct values of a label's key.
 const DEFAULT_LABEL_VALUES: u64 = 1000;
+/// Default of the time between two readings of the process's memory, in milliseconds.
+const DEFAULT_MEMORY_INTERVAL_MS: u64 = 1000;
 /// Longest delay that can be set: an hour.
 const MAX_EXIT_WAIT_MS: u64 = 3_600_000;
 /// Least bound of a log. A segment is a quarter of it, and must hold the program's modules and some
@@ -74,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) max_log: u64,
     /// Longest delay of the program's end for the last records and the last dump, in milliseconds.
     pub(crate) exit_wait_ms: u64,
+    /// Time between two readings of the process's memory, in milliseconds; 0: no readings.
+    pub(crate) memory_interval_ms: u64,
     /// Prints a line at start and one at exit.
     pub(crate) verbose: bool,
     /// `HEAPPROFILE`: prefix of all files. Dumps are written only if it is set.
@@ -145,6 +149,12 @@ impl Settings {
             exit_wait_ms: environment.number(
                 "HEAPPROF_EXIT_WAIT_MS",
                 DEFAULT_EXIT_WAIT_MS,
+                "a number of milliseconds up to an hour",
+                0..=MAX_EXIT_WAIT_MS,
+            ),
+            memory_interval_ms: environment.number(
+                "HEAPPROF_MEMORY_INTERVAL_MS",
+                DEFAULT_MEMORY_INTERVAL_MS,
                 "a number of milliseconds up to an hour",
                 0..=MAX_EXIT_WAIT_MS,
             ),
@@ -225,6 +235,10 @@ impl Settings {
         if self.exit_wait_ms != DEFAULT_EXIT_WAIT_MS {
             let most = self.exit_wait_ms.to_string();
             all.push(("HEAPPROF_EXIT_WAIT_MS", most));
+        }
+        if self.memory_interval_ms != DEFAULT_MEMORY_INTERVAL_MS {
+            let interval = self.memory_interval_ms.to_string();
+            all.push(("HEAPPROF_MEMORY_INTERVAL_MS", interval));
         }
         if self.max_log > 0 {
             all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));

@@ -87,6 +87,12 @@ impl Memory {
         (address == 0).then_some(string)
     }
 
+    /// Fills `buffer` from `address` on by the kernel alone, so no fault is possible. Returns false if
+    /// that fails.
+    pub(crate) fn fill_without_load(&self, address: u64, buffer: &mut [u8]) -> bool {
+        self.0.is_some() && self.read(address, buffer) == buffer.len()
+    }
+
     /// Reads as many bytes as possible. Returns their number.
     fn read(&self, address: u64, buffer: &mut [u8]) -> usize {
         let Memory(Some(file)) = self else {

@@ -37,14 +37,15 @@ impl IdlePurge {
     }
 
     /// Starts the purge, or runs the round that is due. For a writer that has nothing else to do.
-    pub(super) fn run_if_due(&mut self, now_ns: u64) {
-        let rounds = match *self {
-            IdlePurge::Inactive => ROUNDS,
+    /// Returns true if a round has run.
+    pub(super) fn run_if_due(&mut self, now_ns: u64) -> bool {
+        let (rounds, has_run) = match *self {
+            IdlePurge::Inactive => (ROUNDS, false),
             IdlePurge::Scheduled { ns, rounds } if ns <= now_ns => {
                 allocator::decay();
-                rounds - 1
+                (rounds - 1, true)
             }
-            _ => return,
+            _ => return false,
         };
         let unused = allocator::dirty_bytes();
         *self = match rounds > 0 && unused >= MIN_BYTES {
@@ -54,5 +55,6 @@ impl IdlePurge {
             },
             false => IdlePurge::Done,
         };
+        has_run
     }
 }

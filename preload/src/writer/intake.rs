@@ -12,6 +12,7 @@ use heapprof_format::{
 };
 
 use super::Writer;
+use super::memory_readings::Cause;
 use crate::os::{procfs, sys};
 use crate::recording::session::{NoteKind, Session, SideEvent};
 use crate::recording::{byte_count, labels};
@@ -485,6 +486,7 @@ impl Writer {
             NoteKind::Marker(name) => {
                 let record = Record::Marker { time_ns, name };
                 self.output.encoder.record(&record);
+                self.log_memory(Cause::Marker);
             }
             NoteKind::Regime(interval) => self.log_regime(time_ns, interval, false),
         }

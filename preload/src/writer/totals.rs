@@ -3,12 +3,13 @@
 use std::sync::atomic::Ordering;
 
 use heapprof_core::Ledger;
-use heapprof_format::{Counter, Record};
+use heapprof_format::{Counter, MemoryReading, Record};
 
 use super::Writer;
+use super::memory_readings::Cause;
 use crate::allocator;
 use crate::os::{clock, procfs, sys};
-use crate::recording::session;
+use crate::recording::session::{self, NoteKind, Session};
 use crate::state::{counters, shutdown};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::dump::snapshot::{self, Context};
@@ -42,6 +43,30 @@ impl Writer {
         self.output
             .encoder
             .record(&Record::Counters { time_ns, values });
+    }
+
+    /// Logs a reading of the process's memory.
+    pub(super) fn log_memory(&mut self, cause: Cause) -> Option<MemoryReading> {
+        let start_ns = self.output.start_ns;
+        let reading = self.memory.take(cause, &self.modules, start_ns)?;
+        let record = Record::Memory(Box::new(reading));
+        self.output.encoder.record(&record);
+        Some(reading)
+    }
+
+    /// Logs a regular reading. If a share of a memory limit is crossed, logs a marker, and begins a
+    /// dump if dumps are wanted.
+    pub(super) fn log_regular_memory(&mut self, session: &Session) {
+        let reading = self.log_memory(Cause::Regular);
+        let Some(alarm) = reading.and_then(|reading| self.memory.alarm(&reading)) else {
+            return;
+        };
+        if self.dumps.is_some() && self.ledger.is_some() {
+            self.drain_all(session); // the dump includes what was allocated before the alarm
+            self.begin_dump(&alarm);
+        } else {
+            self.note(clock::now_ns(), NoteKind::Marker(alarm));
+        }
     }
 
     #[inline]
@@ -102,6 +127,7 @@ impl Writer {
             time_ns,
             name: format!("dump: {why}"),
         });
+        self.log_memory(Cause::Dump);
         begun
     }
 

@@ -17,6 +17,7 @@ pub(crate) mod join;
 pub(crate) mod man;
 pub(crate) mod push;
 pub(crate) mod report;
+pub(crate) mod rss;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod symbolize;

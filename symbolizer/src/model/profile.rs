@@ -11,7 +11,7 @@ use crate::history::Past;
 use crate::history::lifetimes::Lifetimes;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Row, Totals};
-use heapprof_format::{Counter, SegmentStart, Symbols, Thread, WalkEnd};
+use heapprof_format::{Counter, MemoryReading, SegmentStart, Symbols, Thread, WalkEnd};
 
 use crate::model::change::Change;
 use crate::model::confidence::Confidence;
@@ -73,6 +73,8 @@ pub struct Profile {
     pub requested: Estimate,
     /// The bytes that its threads counted, if the log has them.
     pub counted: Option<Counted>,
+    /// The reading of the process's memory that is nearest to the end of the view.
+    pub memory: Option<MemoryReading>,
     /// By stack, what differs between two views, when that was asked for; may be shorter than the
     /// stacks.
     pub changes: Vec<Change>,

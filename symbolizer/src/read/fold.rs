@@ -17,7 +17,9 @@ use crate::history::History;
 use crate::history::curve::Curve;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
-use heapprof_format::{Alloc, Counter, Event, Free, Module, Record, Stack, TAPPED_LATER, Thread};
+use heapprof_format::{
+    Alloc, Counter, Event, Free, MemoryReading, Module, Record, Stack, TAPPED_LATER, Thread,
+};
 
 use crate::model::detail::Detail;
 use crate::model::labels::Labels;
@@ -68,6 +70,8 @@ pub struct Fold {
     unused: Vec<bool>,
     keeper: Keeper,
     last_samples: LastSamples,
+    /// True if a reading of the memory behind the span was seen.
+    is_past_memory: bool,
     /// In the checkpoint that the log begins with.
     resuming: bool,
     /// True if samples from before a fork are left out, and those that were.
@@ -348,6 +352,10 @@ impl Fold {
                     });
                 }
             }
+            Record::Memory(reading) => {
+                self.passed(reading.time_ns);
+                self.memory(*reading);
+            }
             Record::Resource {
                 time_ns,
                 attributes,
@@ -396,6 +404,26 @@ impl Fold {
     /// The profile's parts so far, for the reader of the log to note what it met.
     pub(crate) fn profile(&mut self) -> &mut Profile {
         &mut self.profile
+    }
+
+    /// Keeps the reading that is nearest to the end of the span: the last one before, or the first
+    /// one after.
+    fn memory(&mut self, reading: MemoryReading) {
+        let kept = &mut self.profile.memory;
+        let Some(to) = self.span.map(|span| span.to) else {
+            *kept = Some(reading);
+            return;
+        };
+        let is_after = |it: &MemoryReading| !to.includes(self.records, it.time_ns);
+        if !is_after(&reading) {
+            *kept = Some(reading);
+            return;
+        }
+        let distance = |it: &MemoryReading| to.time_ns().abs_diff(it.time_ns);
+        if !self.is_past_memory && kept.is_none_or(|it| distance(&reading) < distance(&it)) {
+            *kept = Some(reading);
+        }
+        self.is_past_memory = true;
     }
 
     fn passed(&mut self, time_ns: u64) {

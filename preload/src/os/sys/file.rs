@@ -245,6 +245,20 @@ impl File {
         answer.map(|read| read as usize)
     }
 
+    /// Reads from the beginning of the file until `place` is full, or to the file's end. Returns the
+    /// number of bytes read.
+    pub(crate) fn read_into(&self, place: &mut [u8]) -> usize {
+        let mut done = 0;
+        while done < place.len() {
+            match self.read_at(done as u64, &mut place[done..]) {
+                Ok(n @ 1..) => done += n,
+                Err(Errno(libc::EINTR)) => {}
+                _ => break,
+            }
+        }
+        done
+    }
+
     /// Writes up to `bytes.len()` bytes from `offset` on. Returns the number of bytes written.
     pub(crate) fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
         // SAFETY: reads `bytes`, which is borrowed for the call.

@@ -1,6 +1,7 @@
 //! Memory of this process: new mappings, and a check that an address can be read.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{Errno, syscall};
 
@@ -46,14 +47,25 @@ pub(crate) fn place_for(len: usize) -> u64 {
     }
 }
 
+/// Returns the addresses of all places so far: those of the allocator's mappings and ours. Empty if
+/// there is no end to them, as after the address space was used up once.
+pub(crate) fn places() -> Range<u64> {
+    let end = NEXT_END.load(Ordering::Relaxed);
+    let library = (&raw const NEXT_END) as u64 & !(HUGE_PAGE - 1);
+    match library.checked_sub(START_BELOW) {
+        Some(highest) if end != 0 && end < highest => end..highest,
+        _ => 0..0,
+    }
+}
+
 /// Makes the place of a mapping available again that was unmapped, if it was the last one.
 pub(super) fn return_place(start: u64, len: u64) {
     let end = start + len;
     let _ = NEXT_END.compare_exchange(start, end, Ordering::Relaxed, Ordering::Relaxed);
 }
 
-/// Returns true if the process has a limit on its address space.
-pub(crate) fn address_space_is_limited() -> bool {
+/// Returns the process's limit on its address space, in bytes. `None`: there is no limit.
+pub(crate) fn address_space_limit() -> Option<u64> {
     let mut limit = [u64::MAX; 2];
     // SAFETY: writes one `struct rlimit`, two words. The call queries this process and changes
     // nothing.
@@ -70,7 +82,12 @@ pub(crate) fn address_space_is_limited() -> bool {
             ],
         )
     };
-    answer.is_ok() && limit[0] != u64::MAX
+    (answer.is_ok() && limit[0] != u64::MAX).then_some(limit[0])
+}
+
+/// Returns true if the process has a limit on its address space.
+pub(crate) fn address_space_is_limited() -> bool {
+    address_space_limit().is_some()
 }
 
 /// Returns true if the eight bytes at `address` can be read.
@@ -87,7 +104,7 @@ pub(crate) fn is_readable(address: u64) -> bool {
 
 /// Returns true if `len` bytes can be mapped.
 pub(crate) fn can_map(len: usize) -> bool {
-    let Some(memory) = map_zeroed(len) else {
+    let Some(memory) = map_unlisted(len) else {
         return false;
     };
     // SAFETY: mapped just above, and no other code has the address.
@@ -96,8 +113,38 @@ pub(crate) fn can_map(len: usize) -> bool {
     true
 }
 
+/// Number of our mappings that are listed. The others are not, which is harmless.
+const LISTED: usize = 1024;
+/// Start and end of each listed mapping, or zeros. The end is stored first.
+static MAPPINGS: [[AtomicU64; 2]; LISTED] = [const { [const { AtomicU64::new(0) }; 2] }; LISTED];
+static NEXT_MAPPING: AtomicUsize = AtomicUsize::new(0);
+
+/// Returns the addresses of our mappings that are never unmapped.
+pub(crate) fn own_mappings() -> impl Iterator<Item = Range<u64>> {
+    let ranges = MAPPINGS.iter().map(|[start, end]| {
+        let start = start.load(Ordering::Acquire);
+        start..end.load(Ordering::Relaxed)
+    });
+    ranges.take_while(|range| range.start != 0)
+}
+
+/// Lists a mapping of ours that is never unmapped.
+fn list_mapping(start: u64, len: u64) {
+    let place = NEXT_MAPPING.fetch_add(1, Ordering::Relaxed);
+    if let Some([first, end]) = MAPPINGS.get(place) {
+        end.store(start + len, Ordering::Relaxed);
+        first.store(start, Ordering::Release);
+    }
+}
+
 /// Maps `len` bytes of zeroed memory that are never unmapped. Returns `None` if there is no memory.
 pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
+    let memory = map_unlisted(len)?;
+    list_mapping(memory as u64, len as u64);
+    Some(memory)
+}
+
+fn map_unlisted(len: usize) -> Option<*mut u8> {
     // SAFETY: a new anonymous mapping touches nothing that exists.
     unsafe {
         syscall(

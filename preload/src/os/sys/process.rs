@@ -52,6 +52,21 @@ pub(crate) fn has_thread(tid: u32) -> bool {
     answer != Err(Errno(libc::ESRCH))
 }
 
+/// Returns the address of a thread's list of robust mutexes (get_robust_list(2)), which libc keeps
+/// in the thread's descriptor. 0: this thread. `None`: there is no such thread, or it has no list.
+pub(crate) fn robust_list(tid: u32) -> Option<u64> {
+    let (mut head, mut len) = (0u64, 0u64);
+    let places = [&raw mut head as u64, &raw mut len as u64];
+    // SAFETY: writes a word to each of both places.
+    let answer = unsafe {
+        syscall(
+            libc::SYS_get_robust_list,
+            [tid.into(), places[0], places[1], 0, 0, 0],
+        )
+    };
+    answer.ok().map(|_| head).filter(|&head| head != 0)
+}
+
 /// Returns the number of threads of this process, or `None` if they cannot be counted. The listed
 /// ids are not used, because they may differ from the ids known here: `/proc` may belong to an
 /// outer PID namespace.

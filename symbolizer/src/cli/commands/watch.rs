@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use heapprof_symbolizer::watch::{Options, watch};
 use heapprof_symbolizer::{Input, InputError};
 
-use crate::cli::inputs::process::log_that_is_there;
+use crate::cli::inputs::process::log_of_named;
 use crate::cli::options::measure::{MeasureArg, TemporaryArgs};
-use crate::cli::options::quantity;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::colour;
 use crate::cli::output::failure::Failure;
@@ -76,11 +75,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// The log, and its process if that is named.
 fn source(named: &Path) -> Result<(PathBuf, Option<u32>), Failure> {
-    let is_there = named.try_exists().unwrap_or(true);
-    let pid = named.to_str().and_then(|text| quantity::pid(text).ok());
-    if let Some(pid) = pid.filter(|_| !is_there) {
-        let refused = |why| Failure::Refused { pid, why };
-        return Ok((log_that_is_there(pid).map_err(refused)?, Some(pid)));
+    if let Some((log, pid)) = log_of_named(named)? {
+        return Ok((log, Some(pid)));
     }
     let input = match Input::open(named) {
         // A log whose process has not had its first sample.

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::control::Attached;
 
+use crate::cli::options::quantity;
+use crate::cli::output::failure::Failure;
+
 /// The log of a process, as this process reaches it. It need not be there.
 ///
 /// # Errors
@@ -42,4 +45,18 @@ pub(crate) fn log_that_is_there(pid: u32) -> Result<PathBuf, String> {
             log.display()
         )),
     }
+}
+
+/// The log of the process whose id is named, with that id. `None`: a file is named.
+///
+/// # Errors
+/// As [`log_that_is_there`].
+pub(crate) fn log_of_named(named: &Path) -> Result<Option<(PathBuf, u32)>, Failure> {
+    let is_there = named.try_exists().unwrap_or(true);
+    let pid = named.to_str().and_then(|text| quantity::pid(text).ok());
+    let Some(pid) = pid.filter(|_| !is_there) else {
+        return Ok(None);
+    };
+    let log = log_that_is_there(pid).map_err(|why| Failure::Refused { pid, why })?;
+    Ok(Some((log, pid)))
 }

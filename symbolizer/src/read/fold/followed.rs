@@ -71,7 +71,7 @@ impl Fold {
             Record::Alloc(_) | Record::Free(_) | Record::CheckpointEnd { .. } => return true,
             Record::End { .. } | Record::ModuleGone { .. } => return true,
             // It takes the place of the one before.
-            Record::Start(_) | Record::Resource { .. } => return true,
+            Record::Start(_) | Record::Resource { .. } | Record::Memory(_) => return true,
             Record::Checkpoint(_) => return self.profile.account.remarks.len() < MOST_REMARKS,
             Record::Counters { values, .. } => {
                 let is_new = |(counter, _): &&(_, _)| !self.counters.contains_key(counter);

@@ -1,0 +1,119 @@
+//! Memory limits of this process: those of its cgroup and the cgroups above it, and the limit of its
+//! address space.
+//!
+//! The files of a cgroup that has no limit of its own are read at a search only. A search looks at
+//! the cgroup and all above it, up to the mount, and keeps the one with the least room.
+
+use std::ffi::CStr;
+use std::io::Write as _;
+
+use heapprof_core::{Cgroup, CgroupVersion, limit_in, number_of, only_number};
+
+use crate::os::procfs;
+use crate::os::seccomp::AvoidableCall;
+use crate::os::sys::{self, File};
+
+/// Most of the list of mounts that is read, in bytes.
+const LONGEST_LIST: usize = 256 << 10;
+/// Most cgroups from the process's own upwards that are read.
+const MOST_LEVELS: usize = 16;
+
+/// A cgroup with a limit, or without any the process's own.
+pub(crate) struct LimitedCgroup {
+    version: CgroupVersion,
+    folder: String,
+}
+
+/// Numbers of a cgroup, in bytes and numbers of events. `None`: unknown, or no limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CgroupMemory {
+    pub(crate) used: Option<u64>,
+    pub(crate) max: Option<u64>,
+    pub(crate) high: Option<u64>,
+    pub(crate) high_events: Option<u64>,
+    pub(crate) max_events: Option<u64>,
+    pub(crate) kills: Option<u64>,
+}
+
+impl CgroupMemory {
+    /// Returns the bytes up to the nearer limit.
+    fn room(&self) -> u64 {
+        let limits = self.max.into_iter().chain(self.high);
+        limits.min().map_or(u64::MAX, |limit| {
+            limit.saturating_sub(self.used.unwrap_or(0))
+        })
+    }
+}
+
+impl LimitedCgroup {
+    /// Searches for the cgroup with the least room.
+    pub(crate) fn search() -> Option<LimitedCgroup> {
+        let text = |file: &str, most: usize| {
+            let mut read = |file: File| file.read_up_to(most, 0).ok().filter(|it| !it.is_empty());
+            let text = procfs::in_file_of_process(file, &mut read)?;
+            Some(String::from_utf8_lossy(&text).into_owned())
+        };
+        let (member, mounts) = (text("cgroup", 4096)?, text("mountinfo", LONGEST_LIST)?);
+        let cgroup = Cgroup::find(&member, &mounts)?;
+        let version = cgroup.version;
+        let levels = cgroup.folders().take(MOST_LEVELS);
+        let levels = levels.map(|folder| LimitedCgroup { version, folder });
+        levels
+            .filter(|level| level.used().is_some())
+            .min_by_key(|level| level.read().room())
+    }
+
+    fn used(&self) -> Option<u64> {
+        only_number(self.file(
+            match self.version {
+                CgroupVersion::One => "memory.usage_in_bytes",
+                CgroupVersion::Two => "memory.current",
+            },
+            &mut [0; 64],
+        ))
+    }
+
+    /// Reads the numbers. Takes no memory.
+    pub(crate) fn read(&self) -> CgroupMemory {
+        let mut place = [0; 64];
+        let used = self.used();
+        if self.version == CgroupVersion::One {
+            return CgroupMemory {
+                used,
+                max: limit_in(self.file("memory.limit_in_bytes", &mut place)),
+                max_events: only_number(self.file("memory.failcnt", &mut place)),
+                kills: number_of(self.file("memory.oom_control", &mut [0; 256]), "oom_kill"),
+                ..CgroupMemory::default()
+            };
+        }
+        let mut events = [0; 512];
+        let events = self.file("memory.events", &mut events);
+        CgroupMemory {
+            used,
+            max: limit_in(self.file("memory.max", &mut place)),
+            high: limit_in(self.file("memory.high", &mut place)),
+            high_events: number_of(events, "high"),
+            max_events: number_of(events, "max"),
+            kills: number_of(events, "oom_kill"),
+        }
+    }
+
+    /// Returns the beginning of a file; empty if there is none.
+    fn file<'a>(&self, name: &str, place: &'a mut [u8]) -> &'a [u8] {
+        const LONGEST_PATH: usize = 1024;
+        let mut path = [0u8; LONGEST_PATH];
+        let read = write!(&mut path[..LONGEST_PATH - 1], "{}/{name}", self.folder)
+            .ok()
+            .and_then(|()| CStr::from_bytes_until_nul(&path).ok())
+            .and_then(|path| File::open(path, libc::O_RDONLY, 0).ok())
+            .map_or(0, |file| file.read_into(place));
+        &place[..read]
+    }
+}
+
+/// Returns the limit of the address space, if there is one and it may be asked for.
+pub(crate) fn of_address_space() -> Option<u64> {
+    AvoidableCall::MemoryQuery
+        .is_allowed()
+        .then(sys::address_space_limit)?
+}

@@ -1,0 +1,106 @@
+//! Page map: which pages of this process were touched, by `/proc/self/pagemap`.
+//!
+//! The kernel tells a word for each page. The bits below need no rights.
+
+use std::ops::Range;
+
+use crate::os::procfs;
+use crate::os::sys::File;
+
+const PAGE: u64 = 4096;
+/// Pages that are read at once.
+const PIECE: usize = 512;
+/// Bits of a page's word: the page is resident; it is swapped out; it belongs to a file or to shared
+/// memory.
+const PRESENT: u64 = 1 << 63;
+const SWAPPED: u64 = 1 << 62;
+const OF_FILE: u64 = 1 << 61;
+
+/// The open page map. Held for one operation (Law 9).
+pub(crate) struct Pagemap(File);
+
+impl Pagemap {
+    pub(crate) fn open() -> Option<Pagemap> {
+        let has_words = |file: &File| matches!(file.read_at(0, &mut [0; 8]), Ok(8));
+        let map = procfs::in_file_of_process("pagemap", &mut |file| Some(file).filter(has_words));
+        map.map(Pagemap)
+    }
+
+    /// Returns the bytes of touched pages without a file in a range of addresses. Reads at most
+    /// `most` pages of the map, from the end of the range.
+    pub(crate) fn anonymous(&self, range: &Range<u64>, most: u64) -> u64 {
+        self.pieces(range, most, &mut |_| true)
+    }
+
+    /// Returns the same for a stack, which is touched from its end on. Stops at the first piece
+    /// without a touched page.
+    pub(crate) fn anonymous_of_stack(&self, range: &Range<u64>, most: u64) -> u64 {
+        self.pieces(range, most, &mut |touched| touched > 0)
+    }
+
+    fn pieces(&self, range: &Range<u64>, most: u64, goes_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+        let first = range.start / PAGE;
+        let first = first.max((range.end / PAGE).saturating_sub(most));
+        let mut end = range.end.div_ceil(PAGE);
+        let mut pages = 0;
+        while end > first {
+            let begin = end.saturating_sub(PIECE as u64).max(first);
+            let touched = self.piece(begin, (end - begin) as usize);
+            pages += touched;
+            if !goes_on(touched) {
+                break;
+            }
+            end = begin;
+        }
+        pages * PAGE
+    }
+
+    /// Returns the number of touched pages without a file among up to [`PIECE`] pages.
+    fn piece(&self, first: u64, count: usize) -> u64 {
+        const WORD: usize = size_of::<u64>();
+        let mut place = [0u8; PIECE * WORD];
+        let place = &mut place[..count.min(PIECE) * WORD];
+        let read = self.0.read_at(first * WORD as u64, place).unwrap_or(0);
+        let words = place[..read].chunks_exact(WORD).map(|word| {
+            let mut bytes = [0; WORD];
+            bytes.copy_from_slice(word);
+            u64::from_ne_bytes(bytes)
+        });
+        let is_touched = |word: &u64| word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0;
+        words.filter(is_touched).count() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touched_pages_count_and_the_others_do_not() {
+        const PAGES: u64 = 3000;
+        let memory = crate::os::sys::map_zeroed((PAGES * PAGE) as usize).unwrap();
+        // SAFETY: pages of this test alone. A huge page would be resident after one touch.
+        unsafe {
+            let len = (PAGES * PAGE) as usize;
+            libc::madvise(memory.cast(), len, libc::MADV_NOHUGEPAGE)
+        };
+        let range = memory as u64..memory as u64 + PAGES * PAGE;
+        let map = Pagemap::open().unwrap();
+        assert_eq!(map.anonymous(&range, u64::MAX), 0);
+        for page in (0..PAGES).step_by(10) {
+            // SAFETY: within the mapping.
+            unsafe { memory.add((page * PAGE) as usize).write_volatile(1) };
+        }
+        assert_eq!(map.anonymous(&range, u64::MAX), PAGES / 10 * PAGE);
+        assert_eq!(map.anonymous(&range, 500), 50 * PAGE);
+        // The last thousand pages are a stack in use.
+        let stack = range.start + 2000 * PAGE..range.end;
+        assert_eq!(map.anonymous_of_stack(&stack, u64::MAX), 100 * PAGE);
+        // A piece without a touched page ends a stack.
+        // SAFETY: within the mapping.
+        let gap = unsafe { memory.add((1000 * PAGE) as usize) };
+        // SAFETY: pages of this test alone.
+        unsafe { libc::madvise(gap.cast(), (1000 * PAGE) as usize, libc::MADV_DONTNEED) };
+        assert!(map.anonymous_of_stack(&range, u64::MAX) < 200 * PAGE);
+    }
+}

@@ -1,0 +1,287 @@
+//! Memory readings: what the kernel and the allocator say of the process's memory, taken by the
+//! writer for the log.
+//!
+//! The usual fields are read in each reading: `/proc/self/status`, the cgroup and the allocator's
+//! counts. The costly fields are a *detail*: the kernel walks the page tables for `smaps_rollup`,
+//! and the page map is read for stacks, variables and all places of the allocator's and ours. The
+//! cgroup with the least room is searched for, too. Both are spaced by what they cost (`CpuShare`). The fields of the last detail are repeated until the next one.
+//!
+//! A process that does nothing is not woken for a reading. A reading takes no memory of the program
+//! and waits for no lock of the program.
+
+use std::ops::Range;
+
+use heapprof_core::{CpuShare, LimitAlarm, number_of};
+use heapprof_format::{MemoryField as Field, MemoryReading, Module};
+
+use crate::allocator;
+use crate::os::memory_limits::{self, LimitedCgroup};
+use crate::os::pagemap::Pagemap;
+use crate::os::{clock, procfs, sys};
+use crate::unwind::thread_stacks;
+
+/// Most pages of one stack, mapping or module that are read.
+const MOST_PAGES: u64 = 64 << 10;
+/// Most pages of the allocator's places that are read: of 16 GiB. In a larger heap, untouched pages
+/// are not told from others.
+const MOST_HEAP_PAGES: u64 = 4 << 20;
+const PAGE: u64 = 4096;
+/// Resident bytes up to which the first detail may be taken at the end of the process.
+const SMALL: u64 = 64 << 20;
+/// ELF `p_flags` of a segment that can be written.
+const WRITABLE: u32 = 2;
+
+/// The fields of a detail.
+const DETAIL: [Field; 8] = [
+    Field::HugePages,
+    Field::LazyFree,
+    Field::Proportional,
+    Field::Stacks,
+    Field::StackThreads,
+    Field::OwnMapped,
+    Field::Variables,
+    Field::HeapUntouched,
+];
+
+/// Why a reading is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// It is time for one.
+    Regular,
+    /// A marker, which may come often.
+    Marker,
+    /// A dump.
+    Dump,
+    /// The end of the log.
+    End,
+}
+
+/// The state between readings.
+pub(super) struct MemoryReadings {
+    /// Time between two regular readings; 0: no readings.
+    interval_ns: u64,
+    /// When the last regular reading was due.
+    last_ns: u64,
+    readings: CpuShare,
+    details: CpuShare,
+    /// The last detail, and its time.
+    detail: Option<(MemoryReading, u64)>,
+    cgroup: Option<LimitedCgroup>,
+    alarm: LimitAlarm,
+}
+
+impl MemoryReadings {
+    pub(super) fn new(interval_ms: u64, now_ns: u64) -> MemoryReadings {
+        MemoryReadings {
+            interval_ns: interval_ms.saturating_mul(1_000_000),
+            last_ns: now_ns,
+            readings: CpuShare::default(),
+            details: CpuShare::default(),
+            detail: None,
+            cgroup: None,
+            alarm: LimitAlarm::default(),
+        }
+    }
+
+    /// Returns true if a regular reading is due.
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        self.interval_ns > 0
+            && now_ns.saturating_sub(self.last_ns) >= self.interval_ns
+            && self.readings.allows(now_ns)
+    }
+
+    /// Takes a reading. `None`: there are none, or this one would cost too much.
+    pub(super) fn take(
+        &mut self,
+        cause: Cause,
+        modules: &[Module],
+        start_ns: u64,
+    ) -> Option<MemoryReading> {
+        let now_ns = clock::now_ns();
+        let is_allowed = cause != Cause::Marker || self.readings.allows(now_ns);
+        if self.interval_ns == 0 || allocator::is_short() || !is_allowed {
+            return None;
+        }
+        self.last_ns = now_ns;
+        let mut reading = MemoryReading::at(now_ns.saturating_sub(start_ns));
+        let main_stack = read_status(&mut reading);
+        let used = read_allocator(&mut reading);
+        let before_detail_ns = clock::now_ns();
+        self.readings.ran(now_ns, before_detail_ns);
+        let has_time = match cause {
+            // The kernel's walk through a large process would delay the program's end.
+            Cause::End => self.detail.is_none() && reading.get(Field::Resident) < Some(SMALL),
+            Cause::Dump => true,
+            _ => self.details.allows(before_detail_ns),
+        };
+        if has_time {
+            let mut detail = MemoryReading::at(0);
+            read_detail(&mut detail, used, main_stack, modules);
+            self.cgroup = LimitedCgroup::search();
+            let end_ns = clock::now_ns();
+            self.details.ran(before_detail_ns, end_ns);
+            self.detail = Some((detail, now_ns));
+        }
+        self.read_limits(&mut reading);
+        if let Some((detail, taken_ns)) = &self.detail {
+            for field in DETAIL {
+                reading.set(field, detail.get(field));
+            }
+            let age_ms = now_ns.saturating_sub(*taken_ns) / 1_000_000;
+            reading.set(Field::DetailAge, age_ms);
+        }
+        Some(reading)
+    }
+
+    /// Returns a line about the limit of which a share is crossed that has not been told.
+    pub(super) fn alarm(&mut self, reading: &MemoryReading) -> Option<String> {
+        let get = |field| reading.get(field);
+        let is_one = get(Field::CgroupHighEvents).is_none();
+        let limits = [
+            (
+                Field::CgroupUsed,
+                Field::CgroupMax,
+                match is_one {
+                    true => "the cgroup's memory.limit_in_bytes",
+                    false => "the cgroup's memory.max",
+                },
+            ),
+            (
+                Field::CgroupUsed,
+                Field::CgroupHigh,
+                "the cgroup's memory.high",
+            ),
+            (
+                Field::Virtual,
+                Field::AddressSpaceMax,
+                "the address space (RLIMIT_AS)",
+            ),
+        ];
+        let known = limits.into_iter().filter_map(|(used, limit, name)| {
+            Some((get(used)?, get(limit).filter(|&limit| limit > 0)?, name))
+        });
+        // The limit that will bite first is the one that is used most.
+        let share =
+            |&(used, limit, _): &(u64, u64, _)| u128::from(used) * 10_000 / u128::from(limit);
+        let (used, limit, name) = known.max_by_key(share)?;
+        let percent = self.alarm.check(used, limit)?;
+        let mib = limit as f64 / f64::from(1 << 20);
+        Some(format!("memory at {percent} % of {name}, {mib:.1} MiB"))
+    }
+
+    fn read_limits(&self, reading: &mut MemoryReading) {
+        if let Some(cgroup) = &self.cgroup {
+            let memory = cgroup.read();
+            reading.set(Field::CgroupUsed, memory.used);
+            reading.set(Field::CgroupMax, memory.max);
+            reading.set(Field::CgroupHigh, memory.high);
+            reading.set(Field::CgroupHighEvents, memory.high_events);
+            reading.set(Field::CgroupMaxEvents, memory.max_events);
+            reading.set(Field::CgroupKills, memory.kills);
+        }
+        reading.set(Field::AddressSpaceMax, memory_limits::of_address_space());
+    }
+}
+
+/// Reads the process's status. Returns the bytes of the main thread's stack.
+fn read_status(reading: &mut MemoryReading) -> Option<u64> {
+    let mut place = [0; 4096];
+    let status = procfs::text_of_process("status", &mut place);
+    for (field, name) in [
+        (Field::Resident, "VmRSS"),
+        (Field::Anonymous, "RssAnon"),
+        (Field::File, "RssFile"),
+        (Field::Shared, "RssShmem"),
+        (Field::Swapped, "VmSwap"),
+        (Field::Virtual, "VmSize"),
+        (Field::PageTables, "VmPTE"),
+        (Field::Threads, "Threads"),
+    ] {
+        reading.set(field, number_of(status, name));
+    }
+    number_of(status, "VmStk")
+}
+
+/// Reads the allocator's counts. Returns the bytes that it counts as used or kept, for the program
+/// and for this library.
+fn read_allocator(reading: &mut MemoryReading) -> u64 {
+    let census = allocator::take_census();
+    reading.set(Field::OwnArena, census.own);
+    let used = census.own + census.active + census.dirty + census.muzzy + census.metadata;
+    if allocator::has_next() {
+        return used; // jemalloc has no block of the program
+    }
+    for (field, value) in [
+        (Field::HeapSmall, Some(census.small)),
+        (Field::HeapLarge, Some(census.large)),
+        (Field::HeapCached, census.cached),
+        (Field::HeapActive, Some(census.active)),
+        (Field::HeapDirty, Some(census.dirty)),
+        (Field::HeapMuzzy, Some(census.muzzy)),
+        (Field::HeapRetained, Some(census.retained)),
+        (Field::HeapMetadata, Some(census.metadata)),
+    ] {
+        reading.set(field, value);
+    }
+    used
+}
+
+/// Reads the costly fields. `used`: see [`read_allocator`].
+fn read_detail(detail: &mut MemoryReading, used: u64, main_stack: Option<u64>, modules: &[Module]) {
+    let mut place = [0; 2048];
+    let rollup = procfs::text_of_process("smaps_rollup", &mut place);
+    for (field, name) in [
+        (Field::HugePages, "AnonHugePages"),
+        (Field::LazyFree, "LazyFree"),
+        (Field::Proportional, "Pss"),
+    ] {
+        detail.set(field, number_of(rollup, name));
+    }
+    let Some(map) = Pagemap::open() else {
+        return;
+    };
+    let touched = |range: Range<u64>| map.anonymous(&range, MOST_PAGES);
+    let places = sys::places();
+    let mut own: u64 = sys::own_mappings().map(touched).sum();
+    let mut own_in_places = own;
+    let (mut stacks, mut threads) = (0, 0);
+    if let Some(stack) = main_stack.and_then(thread_stacks::of_main) {
+        stacks += map.anonymous_of_stack(&stack, MOST_PAGES);
+        threads += 1;
+    }
+    let this = sys::gettid();
+    thread_stacks::each(&mut |tid, stack| {
+        let touched = map.anonymous_of_stack(&stack, MOST_PAGES);
+        if tid != this {
+            stacks += touched;
+            threads += 1;
+            return;
+        }
+        own += touched;
+        if places.contains(&stack.start) {
+            own_in_places += touched;
+        }
+    });
+    static HERE: u8 = 0;
+    let here = &raw const HERE as u64;
+    let mut variables = 0;
+    for module in modules {
+        let segments = || module.segments.iter();
+        let is_ours = segments().any(|it| (it.start..it.start + it.len).contains(&here));
+        let writable = segments().filter(|it| it.flags & WRITABLE != 0);
+        let bytes: u64 = writable
+            .map(|it| touched(it.start & !0xfff..(it.start + it.len).next_multiple_of(0x1000)))
+            .sum();
+        *(if is_ours { &mut own } else { &mut variables }) += bytes;
+    }
+    let pages = (places.end - places.start) / PAGE;
+    if (1..=MOST_HEAP_PAGES).contains(&pages) {
+        let heap = map.anonymous(&places, MOST_HEAP_PAGES);
+        let heap = heap.saturating_sub(own_in_places);
+        detail.set(Field::HeapUntouched, used.saturating_sub(heap));
+    }
+    detail.set(Field::OwnMapped, own);
+    detail.set(Field::Stacks, stacks);
+    detail.set(Field::StackThreads, threads);
+    detail.set(Field::Variables, variables);
+}

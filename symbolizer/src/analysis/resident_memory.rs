@@ -1,0 +1,242 @@
+//! Resident memory: the waterfall of a profile's memory reading, with what would shrink each line.
+//!
+//! The blocks in use are estimates of the profile, which is that of the reading's time. All other
+//! numbers are the reading's. `heapprof_core::Waterfall` adds them up.
+
+use heapprof_core::{EstimatedBlocks, MemoryPart, Waterfall};
+use heapprof_format::{MemoryField, MemoryReading};
+
+use crate::model::confidence::Confidence;
+use crate::model::metric::Metric;
+use crate::model::profile::Profile;
+use crate::model::quantity::{Bytes, Count};
+
+/// See the module's text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResidentMemory {
+    /// The reading that it is made of.
+    pub reading: MemoryReading,
+    /// Resident bytes: the sum of the lines.
+    pub resident: u64,
+    /// The lines, in the order of the waterfall.
+    pub lines: Vec<ResidentLine>,
+    /// What limits the lines' meaning, in words.
+    pub caveats: Vec<String>,
+}
+
+/// A line of the waterfall.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResidentLine {
+    /// The line's name in documents.
+    pub key: &'static str,
+    /// The line's name in tables.
+    pub name: &'static str,
+    /// Bytes, which may be negative.
+    pub bytes: i64,
+    /// The standard error of an estimate; 0 for all other lines.
+    pub error: f64,
+    /// What would shrink it, in a few words.
+    pub remedy: String,
+}
+
+impl ResidentMemory {
+    /// Returns the waterfall of a profile with pasts, which tell the slack. `None`: it has no
+    /// reading that tells the resident memory.
+    pub fn of(profile: &Profile) -> Option<ResidentMemory> {
+        let reading = profile.memory?;
+        let has_samples = !profile.rows.is_empty();
+        let slack = profile.pasts.iter().map(|past| past.slack.bytes_f64());
+        let blocks = has_samples.then(|| EstimatedBlocks {
+            requested: profile.numbers().get(Metric::InUseBytes) as f64,
+            slack: slack.sum(),
+        });
+        let waterfall = Waterfall::of(&reading, blocks)?;
+        let error = profile.error(Metric::InUseBytes).unwrap_or(0.0);
+        let lines = waterfall.lines.iter().map(|line| {
+            let (key, name, remedy) = words(line.part, line.bytes, profile);
+            ResidentLine {
+                key,
+                name,
+                bytes: line.bytes,
+                error: match line.part {
+                    MemoryPart::InUse => error,
+                    _ => 0.0,
+                },
+                remedy,
+            }
+        });
+        Some(ResidentMemory {
+            reading,
+            resident: waterfall.resident,
+            lines: lines.collect(),
+            caveats: caveats(&reading, profile),
+        })
+    }
+
+    /// Returns true if no line is missing.
+    pub fn is_complete(&self) -> bool {
+        self.caveats.is_empty()
+    }
+
+    /// Returns the bytes of a line, if it is known.
+    pub fn bytes(&self, key: &str) -> Option<i64> {
+        let line = self.lines.iter().find(|line| line.key == key)?;
+        Some(line.bytes)
+    }
+
+    /// Returns the limits of the process's memory and how much of each is used, a line each.
+    pub fn limits(&self) -> Vec<String> {
+        let get = |field| self.reading.get(field);
+        let share = |used: u64, limit: u64| 100.0 * used as f64 / limit.max(1) as f64;
+        let mut lines = Vec::new();
+        for (used, limit, name) in [
+            (
+                MemoryField::CgroupUsed,
+                MemoryField::CgroupMax,
+                "the cgroup's limit",
+            ),
+            (
+                MemoryField::CgroupUsed,
+                MemoryField::CgroupHigh,
+                "the cgroup's memory.high",
+            ),
+            (
+                MemoryField::Virtual,
+                MemoryField::AddressSpaceMax,
+                "the limit of the address space",
+            ),
+        ] {
+            if let (Some(used), Some(limit)) = (get(used), get(limit)) {
+                lines.push(format!(
+                    "{name}: {} of {} used ({:.1} %)",
+                    Bytes(used as f64),
+                    Bytes(limit as f64),
+                    share(used, limit)
+                ));
+            }
+        }
+        if let Some(kills) = get(MemoryField::CgroupKills).filter(|&kills| kills > 0) {
+            let kills = Count(kills);
+            lines.push(format!(
+                "processes of the cgroup killed for want of memory: {kills}"
+            ));
+        }
+        lines
+    }
+}
+
+/// Returns a line's name in documents, its name in tables, and what would shrink it.
+fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'static str, String) {
+    let has_own = !profile.run.allocator.is_empty();
+    let (key, name, remedy) = match part {
+        MemoryPart::InUse => {
+            let half = profile.error(Metric::InUseBytes).unwrap_or(0.0)
+                * Confidence::default().standard_errors();
+            let remedy = match half > 0.0 {
+                true => format!("± {}; see heapprof top", Bytes(half)),
+                false => "see heapprof top".into(),
+            };
+            return ("in_use", "blocks in use", remedy);
+        }
+        MemoryPart::Slack => ("slack", "slack of blocks", "sizes nearer to size classes"),
+        MemoryPart::SampleDifference => (
+            "sample_difference",
+            "in blocks, not in samples",
+            match profile.rows.is_empty() {
+                true => "recording says whose they are",
+                false => "nothing: the samples' error",
+            },
+        ),
+        MemoryPart::Slabs => (
+            "slabs",
+            "partly empty slabs",
+            "nothing: live blocks pin them",
+        ),
+        MemoryPart::Caches => (
+            "thread_caches",
+            "thread caches",
+            "fewer threads, or tcache_max",
+        ),
+        MemoryPart::Dirty => (
+            "dirty",
+            "free, not given back yet",
+            "decay in seconds, or malloc_trim",
+        ),
+        MemoryPart::Muzzy => (
+            "muzzy",
+            "free, the kernel may take",
+            "nothing: taken when needed",
+        ),
+        MemoryPart::Metadata => (
+            "metadata",
+            "the allocator's own data",
+            "fewer arenas (narenas)",
+        ),
+        MemoryPart::Own => ("profiler", "heapprof itself", "a longer sampling interval"),
+        MemoryPart::Stacks => ("stacks", "thread stacks", "fewer threads"),
+        MemoryPart::Variables => (
+            "variables",
+            "variables of files",
+            "nothing: part of the program",
+        ),
+        MemoryPart::File => (
+            "file",
+            "files: code and mapped",
+            "nothing: dropped when needed",
+        ),
+        MemoryPart::Shared => ("shared", "shared memory", "unmapping, smaller tmpfs files"),
+        MemoryPart::Untouched => (
+            "untouched",
+            "never touched",
+            "smaller buffers save no memory",
+        ),
+        MemoryPart::Swapped => ("swapped", "swapped out", "already not resident"),
+        MemoryPart::NotExplained => (
+            "not_explained",
+            "not explained",
+            match (bytes < 0, has_own) {
+                (true, _) => "pages above, not resident",
+                (false, true) => "the allocator's free pages",
+                (false, false) => "mapped past malloc (JIT, mmap)",
+            },
+        ),
+    };
+    (key, name, remedy.to_owned())
+}
+
+fn caveats(reading: &MemoryReading, profile: &Profile) -> Vec<String> {
+    let get = |field| reading.get(field);
+    let mut caveats = Vec::new();
+    if !profile.run.allocator.is_empty() {
+        caveats.push(format!(
+            "the program's own allocator ({}) does not tell its free pages: they are not explained",
+            profile.run.allocator
+        ));
+    } else if get(MemoryField::HeapCached).is_none() {
+        caveats.push("the bytes in thread caches are not known: they count as blocks".into());
+    }
+    match get(MemoryField::DetailAge) {
+        None => caveats.push(
+            "stacks, variables and heapprof's mappings were not read: they are not explained"
+                .into(),
+        ),
+        Some(age_ms) if age_ms >= 10_000 => caveats.push(format!(
+            "stacks, variables and heapprof's mappings are {} s old",
+            age_ms / 1000
+        )),
+        Some(_) => {}
+    }
+    if let (Some(known), Some(threads)) =
+        (get(MemoryField::StackThreads), get(MemoryField::Threads))
+    {
+        // One thread is heapprof's own, whose stack is not among these.
+        let unknown = threads.saturating_sub(known + 1);
+        if unknown > 0 {
+            caveats.push(format!(
+                "the stacks of {} threads are not known",
+                Count(unknown)
+            ));
+        }
+    }
+    caveats
+}

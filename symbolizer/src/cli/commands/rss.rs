@@ -1,0 +1,160 @@
+//! `heapprof rss`: shows where the resident memory is, as lines that add up to it.
+
+mod json;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{
+    Bytes, Input, Moment, Percent, Printable, Profile, Reading, ResidentMemory, Temporary, View,
+    cut,
+};
+
+use crate::cli::inputs::one;
+use crate::cli::inputs::process::log_of_named;
+use crate::cli::output::colour::{self, Look};
+use crate::cli::output::destination::Destination;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::heading::how_exact;
+use crate::cli::output::width::stdout_width;
+
+/// Show where the resident memory is: blocks, free pages, stacks, files
+///
+/// The lines add up to the process's resident memory (RSS), as the library has read it while the
+/// program ran (HEAPPROF_MEMORY_INTERVAL_MS). The last one is what the others do not explain; it is
+/// negative if blocks have pages that were never touched. Beside each line stands what would shrink
+/// it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A record log (.heaplog), or the process id of a program that runs under heapprof
+    #[arg(value_name = "LOG|PID")]
+    source: PathBuf,
+
+    /// The memory at a moment, by the nearest reading: 12.5s, 300ms, 2m, 50%, 10:00:00,
+    /// 2026-11-21T10:00:00Z, start, end, peak, or a marker's name [default: end]
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    at: Option<String>,
+
+    /// JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Most nanoseconds between the moment and the reading for which the heap is not read again.
+const NEAR_NS: u64 = 1_000_000;
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let named = log_of_named(&args.source)?;
+    let file = named.map_or_else(|| args.source.clone(), |(log, _)| log);
+    let input = Input::open(&file)?;
+    input.log()?;
+    let moment = args.at.as_deref().map_or(Moment::End, Moment::from);
+    let view = |view| Reading {
+        view,
+        pasts: Some(Temporary::default()),
+        ..Reading::default()
+    };
+    let mut profile = one::read_input(&file, &input, &view(View::At(moment)))?;
+    let asked_ns = profile.run.span.map_or(0, |span| span.to.time_ns());
+    let Some(reading) = profile.memory else {
+        return Err(Failure::Asked(why_none(
+            &file.display().to_string(),
+            &profile,
+        )));
+    };
+    if reading.time_ns.abs_diff(asked_ns) > NEAR_NS {
+        // The heap is that of the reading's time, or the lines would not belong together.
+        let at_reading = view(View::At(Moment::After(reading.time_ns)));
+        profile = input.read_part(&at_reading, |_| {})?;
+        profile.memory = Some(reading);
+    }
+    let Some(memory) = ResidentMemory::of(&profile) else {
+        return Err(Failure::Asked(why_none(
+            &file.display().to_string(),
+            &profile,
+        )));
+    };
+    Destination::Stdout.write(|out| match args.json {
+        true => json::write(&profile, &memory, asked_ns, out),
+        false => write_text(&profile, &memory, asked_ns, out),
+    })
+}
+
+fn why_none(file: &str, profile: &Profile) -> String {
+    let why = match profile
+        .run
+        .settings
+        .iter()
+        .any(|(name, value)| name == "HEAPPROF_MEMORY_INTERVAL_MS" && value == "0")
+    {
+        true => "it was recorded with HEAPPROF_MEMORY_INTERVAL_MS=0",
+        false if profile.run.is_joined => "it joins several processes; give one process's log",
+        false => "no reading comes before the first second, a marker, a dump or the end",
+    };
+    format!("{file}: no reading of the resident memory: {why}")
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn write_text(
+    profile: &Profile,
+    memory: &ResidentMemory,
+    asked_ns: u64,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let width = stdout_width().unwrap_or(80);
+    let whole = memory.resident as f64;
+    let at_ns = memory.reading.time_ns;
+    writeln!(
+        out,
+        "{}: {} resident at {:.3} s",
+        Printable(&profile.who()),
+        Bytes(whole),
+        seconds(at_ns)
+    )?;
+    if at_ns.abs_diff(asked_ns) > NEAR_NS {
+        writeln!(
+            out,
+            "the reading that is nearest to {:.3} s",
+            seconds(asked_ns)
+        )?;
+    }
+    writeln!(out, "{}", how_exact(profile))?;
+    writeln!(out)?;
+    let heading = format!(
+        "  {:<25} {:>10} {:>7}  what would shrink it",
+        "", "bytes", "share"
+    );
+    writeln!(
+        out,
+        "{}",
+        Look::Heading.paint(&cut(&heading, width), colour::is_on())
+    )?;
+    for line in &memory.lines {
+        let value = line.bytes as f64;
+        let share = Percent { part: value, whole }.to_string();
+        let numbers = format!("  {:<25} {:>10} {share:>7}", line.name, Bytes(value));
+        let room = width.saturating_sub(numbers.chars().count() + 2);
+        let numbers = Look::of_share(value, whole).paint(&numbers, colour::is_on());
+        writeln!(out, "{numbers}  {}", Printable(&cut(&line.remedy, room)))?;
+    }
+    writeln!(
+        out,
+        "  {:<25} {:>10} {:>7}",
+        "resident",
+        Bytes(whole),
+        "100.0%"
+    )?;
+    let mut notes = memory.limits();
+    notes.extend(memory.caveats.iter().cloned());
+    notes.extend(profile.conditions());
+    if !notes.is_empty() {
+        writeln!(out)?;
+    }
+    for note in notes {
+        writeln!(out, "{}", Printable(&note))?;
+    }
+    Ok(())
+}

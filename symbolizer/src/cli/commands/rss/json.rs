@@ -1,0 +1,69 @@
+//! `heapprof rss --json`: the waterfall in JSON, described in `docs/json.md`.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use heapprof_symbolizer::{Json, Profile, ResidentMemory};
+use serde::Serialize;
+
+use crate::cli::output::document::Head;
+
+/// Version of the document: another one if a key changes its meaning.
+const VERSION: u32 = 1;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    version: u32,
+    #[serde(flatten)]
+    head: Head<'a>,
+    complete: bool,
+    time_ns: u64,
+    reading_ns: u64,
+    resident_bytes: u64,
+    lines: Vec<Line<'a>>,
+    reading: BTreeMap<&'static str, u64>,
+    limits: Vec<String>,
+    caveats: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    key: &'a str,
+    bytes: i64,
+    error_bytes: f64,
+    share: f64,
+    remedy: &'a str,
+}
+
+/// Writes the document.
+pub(super) fn write(
+    profile: &Profile,
+    memory: &ResidentMemory,
+    asked_ns: u64,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let whole = memory.resident.max(1) as f64;
+    let lines = memory.lines.iter().map(|line| Line {
+        key: line.key,
+        bytes: line.bytes,
+        error_bytes: line.error,
+        share: line.bytes as f64 / whole,
+        remedy: &line.remedy,
+    });
+    let known = memory.reading.known();
+    let mut caveats = memory.caveats.clone();
+    caveats.extend(profile.conditions());
+    let document = Document {
+        version: VERSION,
+        head: Head::of(profile),
+        complete: memory.is_complete() && profile.account.is_whole(),
+        time_ns: asked_ns,
+        reading_ns: memory.reading.time_ns,
+        resident_bytes: memory.resident,
+        lines: lines.collect(),
+        reading: known.map(|(field, value)| (field.key(), value)).collect(),
+        limits: memory.limits(),
+        caveats,
+    };
+    Json::Compact.write(&document, out)
+}

@@ -1,0 +1,219 @@
+//! `heapprof rss`: its lines are those that the kernel and the program itself state.
+
+use std::collections::BTreeMap;
+
+use heapprof_tests::{Finished, Json, Run};
+
+const MIB: f64 = (1 << 20) as f64;
+
+/// The numbers of the fixture's output, by mark and name.
+fn stated(output: &str) -> BTreeMap<(String, String), f64> {
+    let lines = output.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let (mark, what, bytes) = (words.next()?, words.next()?, words.next()?);
+        Some(((mark.to_owned(), what.to_owned()), bytes.parse().ok()?))
+    });
+    lines.collect()
+}
+
+/// The waterfall at a moment: its lines, and the resident bytes.
+fn waterfall(ran: &Finished, at: &str) -> (BTreeMap<String, f64>, f64) {
+    let shown = Run::heapprof()
+        .args(["rss", "--json", "--at", at])
+        .arg(ran.log_path())
+        .run()
+        .well();
+    let Json(document) = Json::parse(&shown.stdout);
+    println!("{at}: {document:#}");
+    let lines = document["lines"].as_array().unwrap().iter();
+    let lines: BTreeMap<String, f64> = lines
+        .map(|line| {
+            let key = line["key"].as_str().unwrap().to_owned();
+            (key, line["bytes"].as_f64().unwrap())
+        })
+        .collect();
+    let resident = document["resident_bytes"].as_f64().unwrap();
+    assert_eq!(
+        lines.values().sum::<f64>(),
+        resident,
+        "{at}: the lines add up"
+    );
+    (lines, resident)
+}
+
+/// Checks that a number is within 2 % of another, or as near as tables and buffers of the C library
+/// allow.
+#[track_caller]
+fn assert_near(what: &str, shown: f64, stated: f64) {
+    let most = (0.02 * stated).max(0.5 * MIB);
+    assert!(
+        (shown - stated).abs() <= most,
+        "{what}: {shown} is shown, {stated} is stated"
+    );
+}
+
+#[test]
+fn resident_memory() {
+    let ran = Run::fixture("resident_memory")
+        .interval(1)
+        .prefix("t")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        // Readings come with dumps alone.
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "3600000")
+        .run()
+        .well();
+    let stated = stated(&ran.stdout);
+    let of = |mark: &str, what: &str| stated[&(mark.to_owned(), what.to_owned())];
+    for mark in ["phase-blocks", "phase-slabs", "phase-buffers", "phase-rest"] {
+        let (lines, resident) = waterfall(&ran, mark);
+        let line = |key: &str| {
+            lines
+                .get(key)
+                .copied()
+                .unwrap_or_else(|| panic!("no {key}"))
+        };
+        assert_near("resident", resident, of(mark, "resident"));
+        assert_near("in use", line("in_use"), of(mark, "in_use"));
+        assert_near("slack", line("slack"), of(mark, "slack"));
+        let in_blocks =
+            line("in_use") + line("slack") + line("sample_difference") + line("thread_caches");
+        if let Some(&allocated) = stated.get(&(mark.to_owned(), "allocated".to_owned())) {
+            assert_near("allocated", in_blocks, allocated);
+        }
+        // Each line of memory without a file is right if their sum is.
+        let anonymous = resident - line("file") - line("shared") - line("not_explained");
+        assert_near("anonymous", anonymous, of(mark, "anonymous"));
+        let rest = line("not_explained").abs() / resident;
+        assert!(rest < 0.02, "{mark}: {rest} is not explained");
+    }
+    // Of 200,000 blocks of 320 bytes, one in ten stays, and 64 of them share a slab.
+    let (slabs, _) = waterfall(&ran, "phase-slabs");
+    let kept_back = 200_000.0 * 320.0 * 0.9;
+    assert_near("phase-slabs", slabs["slabs"], kept_back);
+    // Eight buffers of 6 MiB are touched to a third.
+    let (before, _) = waterfall(&ran, "phase-slabs");
+    let (buffers, _) = waterfall(&ran, "phase-buffers");
+    let untouched = before["untouched"] - buffers["untouched"];
+    assert_near("untouched", untouched, 8.0 * 4.0 * MIB);
+    let (rest, _) = waterfall(&ran, "phase-rest");
+    assert_near("stacks", rest["stacks"], of("phase-rest", "stacks"));
+    assert_near("shared", rest["shared"], of("phase-rest", "shared"));
+    let of_file = rest["file"] - buffers["file"];
+    assert_near("file", of_file, of("phase-rest", "mapped_file"));
+}
+
+/// A sampled profile moves two lines, which a third one balances.
+#[test]
+fn a_sampled_waterfall_adds_up() {
+    let ran = Run::fixture("resident_memory")
+        .interval(64 << 10)
+        .prefix("t")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        .run()
+        .well();
+    let stated = stated(&ran.stdout);
+    let (lines, _) = waterfall(&ran, "phase-rest");
+    let in_blocks = lines["in_use"] + lines["slack"] + lines["sample_difference"];
+    let usable =
+        ["in_use", "slack"].map(|what| stated[&("phase-rest".to_owned(), what.to_owned())]);
+    assert_near("in blocks", in_blocks, usable.iter().sum());
+}
+
+/// Without an interval there is no reading, and `heapprof rss` says why.
+#[test]
+fn without_readings_rss_says_so() {
+    let ran = Run::fixture("resident_memory")
+        .arg("idle")
+        .interval(1)
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "0")
+        .run()
+        .well();
+    assert_eq!(ran.log().readings().count(), 0);
+    let shown = Run::heapprof().arg("rss").arg(ran.log_path()).run();
+    assert_eq!(shown.code(), 1);
+    assert!(
+        shown.stderr.contains("HEAPPROF_MEMORY_INTERVAL_MS=0"),
+        "{}",
+        shown.stderr
+    );
+}
+
+/// An idle process has the reading of its end, and at most those until it became idle.
+#[test]
+fn an_idle_process_is_not_woken_for_readings() {
+    let idle = |interval: &str| {
+        let ran = Run::fixture("idle")
+            .arg("4")
+            .interval(1)
+            .env("HEAPPROF_MEMORY_INTERVAL_MS", interval)
+            .run()
+            .well();
+        let wakeups = ran.stdout.lines().find_map(|line| {
+            let number = line.strip_prefix("idle_wakeups ")?;
+            number.parse::<u64>().ok()
+        });
+        (
+            wakeups.expect("what it measured"),
+            ran.log().readings().count(),
+        )
+    };
+    let (without, none) = idle("0");
+    let (with, some) = idle("50");
+    println!("{without} wake-ups without readings, {with} with {some}");
+    assert_eq!(none, 0);
+    assert!((1..=3).contains(&some), "{some} readings");
+    assert!(with <= without + 1, "{with} wake-ups, {without} without");
+}
+
+/// At 80, 90 and 95 % of a limit of the address space, each once.
+#[test]
+fn a_limit_that_is_near_is_marked() {
+    let ran = Run::compiled(
+        "nears_its_limit",
+        r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <sys/resource.h>
+        #include <unistd.h>
+        int main(void) {
+            size_t size = 0;
+            char line[256];
+            FILE *status = fopen("/proc/self/status", "r");
+            while (status && fgets(line, sizeof line, status))
+                if (sscanf(line, "VmSize: %zu", &size) == 1) break;
+            size_t limit = (size << 10) + (1000 << 20);
+            struct rlimit most = {limit, limit};
+            if (setrlimit(RLIMIT_AS, &most)) return 1;
+            size_t percent[] = {70, 82, 83, 78, 83, 91, 96, 50, 82};
+            char *mapped = NULL;
+            size_t length = 0;
+            for (unsigned i = 0; i < sizeof percent / sizeof *percent; i++) {
+                if (mapped) munmap(mapped, length);
+                length = limit / 100 * percent[i] - (size << 10);
+                mapped = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+                if (mapped == MAP_FAILED) return 2;
+                for (int tick = 0; tick < 8; tick++) {
+                    free(malloc(1000 + tick));
+                    usleep(50000);
+                }
+            }
+            return 0;
+        }
+        "#,
+        &[],
+    )
+    .interval(1)
+    .env("HEAPPROF_MEMORY_INTERVAL_MS", "50")
+    .run()
+    .well();
+    let log = ran.log();
+    let shares: Vec<&str> = log
+        .markers()
+        .into_iter()
+        .filter_map(|name| name.strip_prefix("memory at "))
+        .filter_map(|rest| rest.split(' ').next())
+        .collect();
+    assert_eq!(shares, ["80", "90", "95", "80"], "{:?}", log.markers());
+}
