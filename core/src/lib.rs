@@ -46,7 +46,8 @@
 //! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
 //!
 //! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and
-//! `ledger` and `memory` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps this order.
+//! `ledger` and `memory` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps
+//! this order.
 #![forbid(unsafe_code)]
 
 mod allowance;

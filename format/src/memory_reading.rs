@@ -1,4 +1,5 @@
-//! Memory reading: what the kernel and the allocator say of the process's memory at one moment.
+//! Memory reading: numbers of the kernel and the allocator about the process's memory at one
+//! moment.
 //!
 //! The writer takes a reading about once a second while it has records to write, and at dumps,
 //! markers and the end. Each field is a number; a field that the reading lacks is unknown, never 0.
@@ -13,12 +14,12 @@
 //! Touched pages are resident or swapped out: [`Swapped`](MemoryField::Swapped) has the sum of the
 //! latter.
 //!
-//! What has no place here yet fits as follows:
+//! Further facts fit in as follows:
 //!
 //! * Pages of sampled blocks (resident, swapped, untouched) are a number for each block. They are
 //!   a record of their own, which names the reading by its time. Their sums are fields here.
-//! * Mappings with stacks are events, as allocations and frees are. Their sum at a moment is a field
-//!   here: it leaves less of the resident memory unexplained.
+//! * Mappings with stacks are events, as allocations and frees are. Their sum at a moment is a
+//!   field here: it leaves less of the resident memory unexplained.
 //! * A reading of a process with the program's own allocator has no `Heap` field. That allocator's
 //!   numbers are further fields.
 

@@ -92,7 +92,7 @@ pub enum Record {
         /// Keys and values, such as `service.name`.
         attributes: Vec<(String, String)>,
     },
-    /// What the kernel and the allocator say of the process's memory at a moment.
+    /// The numbers of the kernel and the allocator about the process's memory at a moment.
     Memory(Box<MemoryReading>),
     /// The log ends here on purpose; without this record the process was cut off.
     End {

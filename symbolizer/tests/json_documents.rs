@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
-use heapprof_format::{Counter, Module, Record, Segment, WalkEnd};
+use heapprof_format::{Counter, MemoryField, MemoryReading, Module, Record, Segment, WalkEnd};
 use serde_json::Value;
 
 /// The keys in `docs/json.md` that no log made here brings: they need segments, a parent's log, a
@@ -275,6 +275,80 @@ fn timeline() {
             &["timeline", "--json", "--top", "3"],
             &["timeline", "--json", "--by", "thread"],
         ],
+    );
+}
+
+/// The log of a server with a reading of its memory, near a limit.
+fn log_with_reading(folder: &Path) -> PathBuf {
+    let mut log = LogBuilder::new(1);
+    log.start_of("/bin/server", 77, 1);
+    let stack = log.stack(&[1, 2]);
+    log.alloc(stack, 5 << 20);
+    let mut reading = MemoryReading::at(5_000_000);
+    for (field, mib) in [
+        (MemoryField::Resident, 100),
+        (MemoryField::File, 20),
+        (MemoryField::HeapSmall, 6),
+        (MemoryField::HeapLarge, 0),
+        (MemoryField::HeapActive, 50),
+        (MemoryField::HeapUntouched, 30),
+        (MemoryField::CgroupUsed, 90),
+        (MemoryField::CgroupMax, 100),
+    ] {
+        reading.set(field, mib << 20);
+    }
+    log.given(&Record::Memory(Box::new(reading)));
+    write(folder, "read.heaplog", &log.end())
+}
+
+#[test]
+fn rss() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = log_with_reading(folder.path()).display().to_string();
+    let documents = [&["rss", "--json"][..], &["rss", "--json", "--at", "start"]].map(|words| {
+        let output = heapprof(&[words, &[&log]].concat());
+        assert!(output.status.success(), "{}", stderr(&output));
+        let document: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        let lines = document["lines"].as_array().expect("lines").iter();
+        let sum: i64 = lines.filter_map(|line| line["bytes"].as_i64()).sum();
+        assert_eq!(sum, 100 << 20);
+        document
+    });
+    assert_eq!(documents[0]["complete"], false, "no stacks were read");
+    are_documented("heapprof rss --json", &documents);
+}
+
+/// Lines fit a terminal, and add up as they are printed.
+#[test]
+fn rss_in_words() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = log_with_reading(folder.path()).display().to_string();
+    let output = heapprof(&["rss", &log, "--width", "80"]);
+    let text = stdout(&output);
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    for line in [
+        "server, pid 77: 100.0 MiB resident at 0.005 s",
+        "  blocks in use                5.0 MiB    5.0%  see heapprof top",
+        "  partly empty slabs          44.0 MiB   44.0%  nothing: live blocks pin them",
+        "  never touched              -30.0 MiB  -30.0%  smaller buffers save no memory",
+        "  not explained               60.0 MiB   60.0%  mapped past malloc (JIT, mmap)",
+        "the cgroup's limit: 90.0 MiB of 100.0 MiB used (90.0 %)",
+    ] {
+        assert!(
+            text.lines().any(|found| found == line),
+            "no {line:?} in:\n{text}"
+        );
+    }
+    let without = write(folder.path(), "none.heaplog", &crate::common::server_log(1));
+    let output = heapprof(&["rss", &without.display().to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("no reading"),
+        "{}",
+        stderr(&output)
     );
 }
 

@@ -86,7 +86,7 @@ fn resident_memory() {
         let rest = line("not_explained").abs() / resident;
         assert!(rest < 0.02, "{mark}: {rest} is not explained");
     }
-    // Of 200,000 blocks of 320 bytes, one in ten stays, and 64 of them share a slab.
+    // One block in ten stays, and 64 of them share a slab.
     let (slabs, _) = waterfall(&ran, "phase-slabs");
     let kept_back = 200_000.0 * 320.0 * 0.9;
     assert_near("phase-slabs", slabs["slabs"], kept_back);
@@ -94,7 +94,9 @@ fn resident_memory() {
     let (before, _) = waterfall(&ran, "phase-slabs");
     let (buffers, _) = waterfall(&ran, "phase-buffers");
     let untouched = before["untouched"] - buffers["untouched"];
-    assert_near("untouched", untouched, 8.0 * 4.0 * MIB);
+    // The allocator maps more than the buffers need. The rest is free, and not touched either.
+    let spare = buffers["dirty"] - before["dirty"];
+    assert_near("untouched", untouched - spare, 8.0 * 4.0 * MIB);
     let (rest, _) = waterfall(&ran, "phase-rest");
     assert_near("stacks", rest["stacks"], of("phase-rest", "stacks"));
     assert_near("shared", rest["shared"], of("phase-rest", "shared"));

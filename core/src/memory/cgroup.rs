@@ -1,8 +1,8 @@
 //! The memory cgroup of a process: its folder in the file system, and the folders above it.
 //!
-//! `/proc/self/cgroup` names the cgroup by a path within its hierarchy. `/proc/self/mountinfo` tells
-//! where a hierarchy is mounted, and from which cgroup on. In a container the path may lie outside
-//! of what is mounted; the mount's own folder is then the nearest cgroup that can be read.
+//! `/proc/self/cgroup` names the cgroup by a path within its hierarchy. `/proc/self/mountinfo`
+//! tells where a hierarchy is mounted, and from which cgroup on. In a container the path may lie
+//! outside of what is mounted; the mount's own folder is then the nearest cgroup that can be read.
 
 /// The version of a hierarchy, which decides its files' names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub struct Cgroup {
 
 impl Cgroup {
     /// Returns the cgroup that limits the process's memory, from the texts of `/proc/self/cgroup`
-    /// and `/proc/self/mountinfo`. The memory controller belongs to one hierarchy: version 1 if that
-    /// has it.
+    /// and `/proc/self/mountinfo`. The memory controller belongs to one hierarchy: version 1 if
+    /// that has it.
     #[must_use]
     pub fn find(cgroup: &str, mountinfo: &str) -> Option<Cgroup> {
         let memberships = || {

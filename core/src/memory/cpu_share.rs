@@ -22,8 +22,8 @@ impl CpuShare {
         self.next_ns
     }
 
-    /// Notes that the work ran from `start_ns` to `end_ns`. Time without a processor counts as well,
-    /// so the share errs to the low side.
+    /// Notes that the work ran from `start_ns` to `end_ns`. Time without a processor counts as
+    /// well, so the share errs to the low side.
     pub fn ran(&mut self, start_ns: u64, end_ns: u64) {
         let took_ns = end_ns.saturating_sub(start_ns);
         self.next_ns = end_ns.saturating_add(took_ns.saturating_mul(PARTS));

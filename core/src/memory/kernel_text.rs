@@ -1,8 +1,8 @@
 //! Numbers in texts of the kernel: `NAME: NUMBER kB` in `/proc/PID/status` and `smaps_rollup`,
 //! `NAME NUMBER` in a cgroup's `memory.events`, or a number alone.
 
-/// Returns the number of the line that begins with `name`, in bytes if its unit is kB. `None`: there
-/// is no such line, or it has no number.
+/// Returns the number of the line that begins with `name`, in bytes if its unit is kB. `None`:
+/// there is no such line, or it has no number.
 #[must_use]
 pub fn number_of(text: &[u8], name: &str) -> Option<u64> {
     let lines = text.split(|&byte| byte == b'\n');

@@ -63,7 +63,7 @@ pub struct WaterfallLine {
     pub bytes: i64,
 }
 
-/// What samples say of the blocks in use.
+/// Estimates of the blocks in use, from samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct EstimatedBlocks {
     /// Requested bytes.

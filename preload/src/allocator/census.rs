@@ -1,10 +1,10 @@
 //! Census: jemalloc's counts of blocks and pages, read without waiting for a lock.
 //!
 //! Danger: private memory of another library, read while other threads change it. jemalloc's own
-//! statistics (`mallctl`, "epoch") wait for every lock of every arena. A thread of the program may be
-//! stopped while it holds one (a garbage collector stops threads by signals), and our thread must
-//! not wait for it. So each count is loaded as the word that it is. Counts of one census may be
-//! some allocations apart.
+//! statistics (`mallctl`, "epoch") wait for every lock of every arena. A thread of the program may
+//! be stopped while it holds one (a garbage collector stops threads by signals), and our thread
+//! must not wait for it. So each count is loaded as the word that it is. Counts of one census may
+//! be some allocations apart.
 //!
 //! Thread caches are a list that changes as threads end. Its lock is tried once per arena, and the
 //! bytes in caches are unknown if another thread has it.
@@ -89,10 +89,11 @@ impl Arena {
     }
 }
 
-/// Returns a word of jemalloc's. All words that this file reads are aligned, in memory that jemalloc
-/// never unmaps: arenas, their bins and their bases.
+/// Returns a word of jemalloc's. All words that this file reads are aligned, in memory that
+/// jemalloc never unmaps: arenas, their bins and their bases.
 fn word(at: *const u8) -> u64 {
-    // SAFETY: the text above. jemalloc changes these words by plain or atomic stores of whole words.
+    // SAFETY: the text above. jemalloc changes these words by plain or atomic stores of whole
+    // words.
     unsafe { &*at.cast::<AtomicUsize>() }.load(Ordering::Relaxed) as u64
 }
 

@@ -90,8 +90,8 @@ pub(crate) const EXTENT_BYTES_AT: usize = 16;
 /// Number of classes that an entry can name, more than exist.
 pub(crate) const CLASSES: usize = 256;
 
-/// Offsets in `arena_s`: its first cache (`cache_bin_array_descriptor_ql`), and the `pthread_mutex_t`
-/// of that list, within `tcache_ql_mtx`.
+/// Offsets in `arena_s`: its first cache (`cache_bin_array_descriptor_ql`), and the
+/// `pthread_mutex_t` of that list, within `tcache_ql_mtx`.
 pub(crate) const ARENA_CACHES_AT: usize = 11984;
 pub(crate) const ARENA_CACHES_LOCK_AT: usize = 11992 + MUTEX_LOCK_AT;
 /// Offset in `malloc_mutex_s` of its `pthread_mutex_t`, behind the statistics of the lock

@@ -1,5 +1,5 @@
-//! Memory limits of this process: those of its cgroup and the cgroups above it, and the limit of its
-//! address space.
+//! Memory limits of this process: those of its cgroup and the cgroups above it, and the limit of
+//! its address space.
 //!
 //! The files of a cgroup that has no limit of its own are read at a search only. A search looks at
 //! the cgroup and all above it, up to the mount, and keeps the one with the least room.

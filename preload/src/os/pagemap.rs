@@ -10,8 +10,8 @@ use crate::os::sys::File;
 const PAGE: u64 = 4096;
 /// Pages that are read at once.
 const PIECE: usize = 512;
-/// Bits of a page's word: the page is resident; it is swapped out; it belongs to a file or to shared
-/// memory.
+/// Bits of a page's word: the page is resident; it is swapped out; it belongs to a file or to
+/// shared memory.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;

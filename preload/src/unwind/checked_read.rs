@@ -87,8 +87,8 @@ impl Memory {
         (address == 0).then_some(string)
     }
 
-    /// Fills `buffer` from `address` on by the kernel alone, so no fault is possible. Returns false if
-    /// that fails.
+    /// Fills `buffer` from `address` on by the kernel alone, so no fault is possible. Returns false
+    /// if that fails.
     pub(crate) fn fill_without_load(&self, address: u64, buffer: &mut [u8]) -> bool {
         self.0.is_some() && self.read(address, buffer) == buffer.len()
     }

@@ -88,8 +88,8 @@ pub(crate) fn learn() {
     BLOCK_AT.store(at, Ordering::Relaxed);
 }
 
-/// Returns the offset in a thread's descriptor of the lowest address of the stack's memory, if it is
-/// known. The next word is the length.
+/// Returns the offset in a thread's descriptor of the lowest address of the stack's memory, if it
+/// is known. The next word is the length.
 pub(crate) fn block_of_descriptor() -> Option<u64> {
     match BLOCK_AT.load(Ordering::Relaxed) {
         NOT_SEARCHED | NOT_FOUND => None,

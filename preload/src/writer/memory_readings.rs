@@ -1,10 +1,11 @@
-//! Memory readings: what the kernel and the allocator say of the process's memory, taken by the
-//! writer for the log.
+//! Memory readings: numbers of the kernel and the allocator about the process's memory, taken by
+//! the writer for the log.
 //!
 //! The usual fields are read in each reading: `/proc/self/status`, the cgroup and the allocator's
 //! counts. The costly fields are a *detail*: the kernel walks the page tables for `smaps_rollup`,
 //! and the page map is read for stacks, variables and all places of the allocator's and ours. The
-//! cgroup with the least room is searched for, too. Both are spaced by what they cost (`CpuShare`). The fields of the last detail are repeated until the next one.
+//! cgroup with the least room is searched for, too. Both are spaced by what they cost (`CpuShare`).
+//! The fields of the last detail are repeated until the next one.
 //!
 //! A process that does nothing is not woken for a reading. A reading takes no memory of the program
 //! and waits for no lock of the program.

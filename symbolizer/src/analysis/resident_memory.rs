@@ -20,7 +20,7 @@ pub struct ResidentMemory {
     pub resident: u64,
     /// The lines, in the order of the waterfall.
     pub lines: Vec<ResidentLine>,
-    /// What limits the lines' meaning, in words.
+    /// Remarks that limit the lines' meaning, in words.
     pub caveats: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct ResidentLine {
     pub bytes: i64,
     /// The standard error of an estimate; 0 for all other lines.
     pub error: f64,
-    /// What would shrink it, in a few words.
+    /// Its remedy: a change that would shrink it, in a few words.
     pub remedy: String,
 }
 

@@ -245,8 +245,8 @@ impl File {
         answer.map(|read| read as usize)
     }
 
-    /// Reads from the beginning of the file until `place` is full, or to the file's end. Returns the
-    /// number of bytes read.
+    /// Reads from the beginning of the file until `place` is full, or to the file's end. Returns
+    /// the number of bytes read.
     pub(crate) fn read_into(&self, place: &mut [u8]) -> usize {
         let mut done = 0;
         while done < place.len() {
