@@ -196,7 +196,7 @@ mod tests {
         for (place, &field) in MemoryField::ALL.iter().enumerate() {
             assert_eq!(field as usize, place);
         }
-        assert!(FIELDS <= 64, "a mask has 64 bits");
+        const { assert!(FIELDS <= 64, "a mask has 64 bits") };
     }
 
     #[test]

@@ -40,17 +40,19 @@ impl Cgroup {
         let two = memberships().find(|(names, _)| names.is_empty());
         let of = |version, member: Option<(&str, &str)>| {
             let (_, path) = member?;
-            let mounts = mountinfo.lines().filter_map(|line| mount_of(line, version));
-            // The last mount of a folder hides the others.
-            let (root, mount) = mounts.last()?;
-            let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
+            let mounts = || {
+                let found = mountinfo.lines().filter_map(|line| mount_of(line, version));
+                found.map(|(root, mount)| (path.strip_prefix(root.trim_end_matches('/')), mount))
+            };
+            // Other containers' cgroups may be mounted, too. Without one that has the path, the
+            // first is that of the process's own namespace.
+            let above = || mounts().find(|(below, _)| below.is_some_and(is_below));
+            let (below, mount) = above().or_else(|| mounts().next())?;
+            let below = below.filter(|&below| is_below(below)).unwrap_or("");
             Some(Cgroup {
                 version,
                 mount: unescaped(mount),
-                below: match below.contains("/..") {
-                    true => String::new(), // outside of the process's namespace
-                    false => below.trim_matches('/').to_owned(),
-                },
+                below: below.trim_matches('/').to_owned(),
             })
         };
         of(CgroupVersion::One, one).or_else(|| of(CgroupVersion::Two, two))
@@ -72,6 +74,12 @@ impl Cgroup {
             })
         })
     }
+}
+
+/// Returns true if the rest of a path behind a root is a path below it: `/../web` lies outside of
+/// the process's namespace.
+fn is_below(rest: &str) -> bool {
+    (rest.is_empty() || rest.starts_with('/')) && !rest.contains("/..")
 }
 
 /// Returns the root and the mount point of a line of `mountinfo`, if a hierarchy of that version
@@ -156,6 +164,13 @@ mod tests {
         );
         assert_eq!(folders("0::/elsewhere\n", &bound), ["/sys/fs/cgroup"]);
         assert_eq!(folders("0::/../../web\n", TWO), ["/sys/fs/cgroup"]);
+        // A host that sees the mounts of its containers.
+        let other = TWO.replace(" / /sys", " /docker/1 /var/lib/1/sys");
+        let both = format!("{other}\n{TWO}\n{other}");
+        assert_eq!(
+            folders("0::/docker/12\n", &both)[0],
+            "/sys/fs/cgroup/docker/12"
+        );
     }
 
     #[test]
