@@ -1,15 +1,19 @@
 //! CPU share: when costly work may be done again, so that it takes at most a share of a processor.
 
-/// The work that is done once takes at most one part of so many of the time until it is done again.
-const PARTS: u64 = 2000;
-
 /// See the module's text.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct CpuShare {
+    parts: u64,
     next_ns: u64,
 }
 
 impl CpuShare {
+    /// Returns the share of one part in `parts` of a processor. The work may be done at once.
+    #[must_use]
+    pub const fn one_in(parts: u64) -> CpuShare {
+        CpuShare { parts, next_ns: 0 }
+    }
+
     /// Returns true if the work may be done now.
     #[must_use]
     pub fn allows(&self, now_ns: u64) -> bool {
@@ -22,11 +26,9 @@ impl CpuShare {
         self.next_ns
     }
 
-    /// Notes that the work ran from `start_ns` to `end_ns`. Time without a processor counts as
-    /// well, so the share errs to the low side.
-    pub fn ran(&mut self, start_ns: u64, end_ns: u64) {
-        let took_ns = end_ns.saturating_sub(start_ns);
-        self.next_ns = end_ns.saturating_add(took_ns.saturating_mul(PARTS));
+    /// Notes that the work took `ran_ns` on a processor, up to now.
+    pub fn ran(&mut self, ran_ns: u64, now_ns: u64) {
+        self.next_ns = now_ns.saturating_add(ran_ns.saturating_mul(self.parts));
     }
 }
 
@@ -37,12 +39,12 @@ mod tests {
     #[test]
     fn work_of_five_milliseconds_is_done_every_ten_seconds() {
         const MS: u64 = 1_000_000;
-        let mut share = CpuShare::default();
+        let mut share = CpuShare::one_in(2_000);
         assert!(share.allows(0));
         let (mut now_ns, mut ran_ns) = (0, 0);
         while now_ns < 1_000_000 * MS {
             if share.allows(now_ns) {
-                share.ran(now_ns, now_ns + 5 * MS);
+                share.ran(5 * MS, now_ns + 5 * MS);
                 ran_ns += 5 * MS;
             }
             now_ns += 1_000 * MS;
@@ -52,11 +54,10 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_costs_nothing() {
-        let mut share = CpuShare::default();
-        share.ran(10, 5);
-        assert_eq!(share.next_ns(), 5);
-        share.ran(0, u64::MAX);
+    fn work_without_an_end_is_done_once() {
+        let mut share = CpuShare::one_in(2_000);
+        share.ran(u64::MAX, 5);
         assert_eq!(share.next_ns(), u64::MAX);
+        assert!(!share.allows(u64::MAX - 1));
     }
 }

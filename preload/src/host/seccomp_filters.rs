@@ -81,10 +81,13 @@ const SESSION_START_CALLS: &[SystemCall] = &[
     call(libc::SYS_getresuid, [0; 4]),
     call(libc::SYS_getresgid, [0; 4]),
 ];
+/// The clock of a thread's time on a processor.
+const THREAD_CLOCK: u64 = libc::CLOCK_THREAD_CPUTIME_ID as u64;
 /// Calls of a memory reading.
-const MEMORY_QUERIES: [SystemCall; 2] = [
+const MEMORY_QUERIES: [SystemCall; 3] = [
     call(libc::SYS_prlimit64, [0, libc::RLIMIT_AS as u64, 0, 0]),
     call(libc::SYS_get_robust_list, [0; 4]),
+    call(libc::SYS_clock_gettime, [THREAD_CLOCK, 0, 0, 0]),
 ];
 /// The flags of libc's `pthread_create`, where there is no `clone3`.
 const CLONE_THREAD_FLAGS: u64 = if cfg!(target_env = "musl") {

@@ -20,7 +20,8 @@ pub(crate) enum AvoidableCall {
     WorkingDirectory = 8,
     /// A check whether this thread is on a signal stack.
     SignalStackCheck = 16,
-    /// A query for a limit of the process, or for the descriptor of a thread.
+    /// A query for a limit of the process, for the descriptor of a thread, or for the time that
+    /// this thread had on a processor.
     MemoryQuery = 32,
 }
 

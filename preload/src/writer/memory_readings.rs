@@ -2,10 +2,10 @@
 //! the writer for the log.
 //!
 //! The usual fields are read in each reading: `/proc/self/status`, the cgroup and the allocator's
-//! counts. The costly fields are a *detail*: the kernel walks the page tables for `smaps_rollup`,
-//! and the page map is read for stacks, variables and all places of the allocator's and ours. The
-//! cgroup with the least room is searched for, too. Both are spaced by what they cost (`CpuShare`).
-//! The fields of the last detail are repeated until the next one.
+//! counts. The costly fields are a *detail*: the page map is read for stacks, variables and all
+//! places of the allocator's and ours, and the cgroup with the least room is searched for.
+//! `smaps_rollup`, for which the kernel walks all page tables, is read even more rarely. All are
+//! spaced by what they cost (`CpuShare`). The last values are repeated until the next ones.
 //!
 //! A process that does nothing is not woken for a reading. A reading takes no memory of the program
 //! and waits for no lock of the program.
@@ -27,11 +27,18 @@ const MOST_PAGES: u64 = 64 << 10;
 /// are not told from others.
 const MOST_HEAP_PAGES: u64 = 4 << 20;
 const PAGE: u64 = 4096;
+/// Parts of a processor's time of which readings, details and rollups take one each. Together they
+/// are a part in a thousand.
+const READINGS: u64 = 2_000;
+const DETAILS: u64 = 2_500;
+const ROLLUPS: u64 = 10_000;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
 const SMALL: u64 = 64 << 20;
 /// ELF `p_flags` of a segment that can be written.
 const WRITABLE: u32 = 2;
 
+/// The fields of a detail that are read more rarely than the others.
+const ROLLUP: [Field; 3] = [Field::HugePages, Field::LazyFree, Field::Proportional];
 /// The fields of a detail.
 const DETAIL: [Field; 8] = [
     Field::HugePages,
@@ -65,6 +72,7 @@ pub(super) struct MemoryReadings {
     last_ns: u64,
     readings: CpuShare,
     details: CpuShare,
+    rollups: CpuShare,
     /// The last detail, and its time.
     detail: Option<(MemoryReading, u64)>,
     cgroup: Option<LimitedCgroup>,
@@ -76,8 +84,9 @@ impl MemoryReadings {
         MemoryReadings {
             interval_ns: interval_ms.saturating_mul(1_000_000),
             last_ns: now_ns,
-            readings: CpuShare::default(),
-            details: CpuShare::default(),
+            readings: CpuShare::one_in(READINGS),
+            details: CpuShare::one_in(DETAILS),
+            rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
             cgroup: None,
             alarm: LimitAlarm::default(),
@@ -104,23 +113,35 @@ impl MemoryReadings {
             return None;
         }
         self.last_ns = now_ns;
+        let began_ns = clock::thread_ns();
         let mut reading = MemoryReading::at(now_ns.saturating_sub(start_ns));
         let main_stack = read_status(&mut reading);
         let used = read_allocator(&mut reading);
-        let before_detail_ns = clock::now_ns();
-        self.readings.ran(now_ns, before_detail_ns);
+        let ran_ns = clock::thread_ns();
+        self.readings.ran(ran_ns.saturating_sub(began_ns), now_ns);
         let has_time = match cause {
             // The kernel's walk through a large process would delay the program's end.
             Cause::End => self.detail.is_none() && reading.get(Field::Resident) < Some(SMALL),
             Cause::Dump => true,
-            _ => self.details.allows(before_detail_ns),
+            _ => self.details.allows(now_ns),
         };
         if has_time {
             let mut detail = MemoryReading::at(0);
             read_detail(&mut detail, used, main_stack, modules);
+            if let Some((last, _)) = &self.detail {
+                for field in ROLLUP {
+                    detail.set(field, last.get(field));
+                }
+            }
             self.cgroup = LimitedCgroup::search();
-            let end_ns = clock::now_ns();
-            self.details.ran(before_detail_ns, end_ns);
+            let detail_ns = clock::thread_ns().saturating_sub(ran_ns);
+            self.details.ran(detail_ns, now_ns);
+            if self.rollups.allows(now_ns) {
+                let began_ns = clock::thread_ns();
+                read_rollup(&mut detail);
+                let rollup_ns = clock::thread_ns().saturating_sub(began_ns);
+                self.rollups.ran(rollup_ns, now_ns);
+            }
             self.detail = Some((detail, now_ns));
         }
         self.read_limits(&mut reading);
@@ -227,8 +248,8 @@ fn read_allocator(reading: &mut MemoryReading) -> u64 {
     used
 }
 
-/// Reads the costly fields. `used`: see [`read_allocator`].
-fn read_detail(detail: &mut MemoryReading, used: u64, main_stack: Option<u64>, modules: &[Module]) {
+/// Reads the fields of `smaps_rollup`.
+fn read_rollup(detail: &mut MemoryReading) {
     let mut place = [0; 2048];
     let rollup = procfs::text_of_process("smaps_rollup", &mut place);
     for (field, name) in [
@@ -238,6 +259,10 @@ fn read_detail(detail: &mut MemoryReading, used: u64, main_stack: Option<u64>, m
     ] {
         detail.set(field, number_of(rollup, name));
     }
+}
+
+/// Reads the costly fields. `used`: see [`read_allocator`].
+fn read_detail(detail: &mut MemoryReading, used: u64, main_stack: Option<u64>, modules: &[Module]) {
     let Some(map) = Pagemap::open() else {
         return;
     };
