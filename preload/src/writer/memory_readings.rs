@@ -32,6 +32,8 @@ const PAGE: u64 = 4096;
 const READINGS: u64 = 2_000;
 const DETAILS: u64 = 2_500;
 const ROLLUPS: u64 = 10_000;
+/// Time on a processor for a page in a rollup, roughly.
+const ROLLUP_PAGE_NS: u64 = 100;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
 const SMALL: u64 = 64 << 20;
 /// ELF `p_flags` of a segment that can be written.
@@ -73,8 +75,10 @@ pub(super) struct MemoryReadings {
     readings: CpuShare,
     details: CpuShare,
     rollups: CpuShare,
-    /// The last detail, and its time.
-    detail: Option<(MemoryReading, u64)>,
+    /// The last detail, with the clock's time.
+    detail: Option<MemoryReading>,
+    /// When the session began.
+    start_ns: u64,
     cgroup: Option<LimitedCgroup>,
     alarm: LimitAlarm,
 }
@@ -88,6 +92,7 @@ impl MemoryReadings {
             details: CpuShare::one_in(DETAILS),
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
+            start_ns: now_ns,
             cgroup: None,
             alarm: LimitAlarm::default(),
         }
@@ -126,33 +131,47 @@ impl MemoryReadings {
             _ => self.details.allows(now_ns),
         };
         if has_time {
-            let mut detail = MemoryReading::at(0);
-            read_detail(&mut detail, used, main_stack, modules);
-            if let Some((last, _)) = &self.detail {
-                for field in ROLLUP {
-                    detail.set(field, last.get(field));
-                }
-            }
-            self.cgroup = LimitedCgroup::search();
-            let detail_ns = clock::thread_ns().saturating_sub(ran_ns);
-            self.details.ran(detail_ns, now_ns);
-            if self.rollups.allows(now_ns) {
-                let began_ns = clock::thread_ns();
-                read_rollup(&mut detail);
-                let rollup_ns = clock::thread_ns().saturating_sub(began_ns);
-                self.rollups.ran(rollup_ns, now_ns);
-            }
-            self.detail = Some((detail, now_ns));
+            let mut detail = self.take_detail(&reading, used, main_stack, modules);
+            detail.time_ns = now_ns;
+            self.detail = Some(detail);
         }
         self.read_limits(&mut reading);
-        if let Some((detail, taken_ns)) = &self.detail {
+        if let Some(detail) = &self.detail {
             for field in DETAIL {
                 reading.set(field, detail.get(field));
             }
-            let age_ms = now_ns.saturating_sub(*taken_ns) / 1_000_000;
+            let age_ms = now_ns.saturating_sub(detail.time_ns) / 1_000_000;
             reading.set(Field::DetailAge, age_ms);
         }
         Some(reading)
+    }
+
+    /// Takes a detail for a reading. `used`: see [`read_allocator`].
+    fn take_detail(
+        &mut self,
+        reading: &MemoryReading,
+        used: u64,
+        main_stack: Option<u64>,
+        modules: &[Module],
+    ) -> MemoryReading {
+        let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
+        let mut detail = MemoryReading::at(0);
+        for field in ROLLUP {
+            detail.set(field, self.detail.and_then(|last| last.get(field)));
+        }
+        read_detail(&mut detail, used, main_stack, modules);
+        self.cgroup = LimitedCgroup::search();
+        let detail_ns = clock::thread_ns();
+        self.details.ran(detail_ns.saturating_sub(began_ns), now_ns);
+        // The first rollup waits until it has its share.
+        let expected_ns = reading.get(Field::Resident).unwrap_or(0) / PAGE * ROLLUP_PAGE_NS;
+        let is_early = now_ns.saturating_sub(self.start_ns) < expected_ns.saturating_mul(ROLLUPS);
+        if !is_early && self.rollups.allows(now_ns) {
+            read_rollup(&mut detail);
+            let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
+            self.rollups.ran(ran_ns, now_ns);
+        }
+        detail
     }
 
     /// Returns a line about the limit of which a share is crossed that has not been told.
