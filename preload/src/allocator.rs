@@ -24,12 +24,13 @@
 //!
 //! Not here: samples, stacks and other knowledge about a block.
 //!
-//! Order within: layout, next < bins < reclaim < slow_path, own_arena < rtree, mallctl, census <
-//! large, tcache_policy < fast_path < heap.
+//! Order within: counts, layout, next < bins < reclaim < slow_path, own_arena < rtree, mallctl,
+//! census < large, tcache_policy < fast_path < heap.
 
 mod bins;
 mod cache_gc;
 mod census;
+mod counts;
 pub(crate) mod fast_path;
 mod global;
 mod heap;

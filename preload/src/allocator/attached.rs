@@ -12,6 +12,7 @@ use std::ffi::{CStr, c_void};
 
 use crate::state::thread::Thread;
 
+mod counts;
 mod global;
 #[path = "programs_heap.rs"]
 mod own_arena;
@@ -45,6 +46,11 @@ pub(crate) fn decay() {}
 /// Returns 0: there is no memory that [`decay`] would return.
 pub(crate) fn dirty_bytes() -> usize {
     0
+}
+
+/// Returns no counts: the program's allocator has all blocks, those of this library too.
+pub(crate) fn take_census() -> counts::Census {
+    counts::Census::default()
 }
 
 /// Returns true: the program keeps its own allocator.

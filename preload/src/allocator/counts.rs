@@ -1,0 +1,20 @@
+//! Counts of an allocator's memory, for the log's memory readings.
+
+/// Counts in bytes: see the fields of the same names in the log's memory reading.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Census {
+    /// Usable bytes of small and of large blocks of the program, with those in thread caches.
+    pub(crate) small: u64,
+    pub(crate) large: u64,
+    /// Usable bytes in thread caches. `None`: unknown this time.
+    pub(crate) cached: Option<u64>,
+    /// Pages in use for the program's blocks, and free pages by their state.
+    pub(crate) active: u64,
+    pub(crate) dirty: u64,
+    pub(crate) muzzy: u64,
+    pub(crate) retained: u64,
+    /// Resident pages of jemalloc's own data for the program's arenas.
+    pub(crate) metadata: u64,
+    /// Pages of this library's arena, with jemalloc's data for it.
+    pub(crate) own: u64,
+}
