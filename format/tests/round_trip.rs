@@ -138,7 +138,7 @@ fn other() -> impl Strategy<Value = Record> {
                 time_ns,
                 attributes,
             }),
-        (time.clone(), any::<u32>(), any::<u64>()).prop_map(|(time_ns, mask, value)| {
+        (time.clone(), any::<u64>(), any::<u64>()).prop_map(|(time_ns, mask, value)| {
             let mut reading = MemoryReading::at(time_ns);
             for &field in MemoryField::ALL {
                 let is_known = mask >> (field as u8) & 1 == 1;
