@@ -418,6 +418,38 @@ fn a_bound_too_small_for_the_live_set_is_said_once_and_the_log_goes_on() {
     assert!(profile.run.checkpoint.is_some());
 }
 
+/// Ever new stacks: checkpoints would be as large as the log, which has no second segment.
+#[test]
+fn a_bound_too_small_for_the_stacks_is_said_once_and_the_log_goes_on() {
+    // Each bit of the number is a call from one of two places.
+    const NEW_STACKS: &str = r#"
+        #include <stdlib.h>
+        __attribute__((noinline)) int calls(unsigned number, int bits)
+        {
+            if (bits == 0) {
+                free(malloc(20001));
+                return 1;
+            }
+            if (number & 1)
+                return calls(number >> 1, bits - 1) + 1;
+            return calls(number >> 1, bits - 1) + 2;
+        }
+        int main(void)
+        {
+            for (unsigned number = 0; number < 8192; number++)
+                calls(number, 13);
+            return 0;
+        }
+    "#;
+    let run = Run::compiled("stacks", NEW_STACKS, &["-O1", "-fno-builtin"]).interval(1);
+    let ran = run.prefix("t").env("HEAPPROF_MAX_LOG", "64K").run().well();
+    assert_eq!(ran.stderr, "");
+    let told = notes(&ran.folder().join("t.heaplog"));
+    let told = told.iter().filter(|it| it.contains("it takes up to"));
+    assert_eq!(told.count(), 1);
+    assert_eq!(ran.log().blocks_of(20001).len(), 8192);
+}
+
 #[test]
 fn files_of_others_under_our_names_are_passed_over() {
     let run = rotating(&["30000"]);

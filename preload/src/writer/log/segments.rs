@@ -91,6 +91,10 @@ impl Segments {
     pub(crate) fn make_room(&mut self, current: u64, bytes: u64, checkpoint: u64) {
         let bound = self.bound(checkpoint);
         while self.closed_bytes + current + bytes > bound && self.drop_oldest() {}
+        // Stacks that are ever new make each checkpoint as large as the log: no segment is begun.
+        if self.closed_bytes + current + bytes > self.bound_bytes {
+            self.warn_if_small(checkpoint);
+        }
     }
 
     /// Deletes the oldest closed segment. False: there is none.
