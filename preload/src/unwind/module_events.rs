@@ -29,8 +29,10 @@ pub(crate) struct ModuleEventNode {
     pub(crate) older: *const ModuleEventNode,
 }
 
-/// The limit on events: some megabytes of nodes. A program that loads ever new modules reaches it.
-/// Later events are counted and not recorded, and the frames of later modules have no module.
+/// The limit on events at which loads are refused: some megabytes of nodes. A program that loads
+/// ever new modules reaches it. Later loads are counted and not recorded, and the frames of later
+/// modules have no module. The unload of a recorded load is always recorded: without it, a module
+/// that is gone would have the frames of its successors.
 const MAX_EVENTS: u32 = 32_768;
 
 /// The number of events.
@@ -44,12 +46,23 @@ pub(crate) fn newest() -> *const ModuleEventNode {
     EVENTS.load(Ordering::Acquire)
 }
 
-/// Adds an event. Only one thread at a time calls this: the constructor, or the thread that changes
-/// the list of modules.
-pub(crate) fn announce(event: ModuleEvent) {
+/// Records a load, or returns false if there are too many. Only one thread at a time calls this:
+/// the constructor, or the thread that changes the list of modules.
+pub(crate) fn announce_load(load: ModuleEvent) -> bool {
     if COUNT.load(Ordering::Relaxed) >= MAX_EVENTS {
-        return counters::LOST_MODULES.add(1);
+        counters::LOST_MODULES.add(1);
+        return false;
     }
+    add(load);
+    true
+}
+
+/// Records the unload of a module whose load is recorded. Called as [`announce_load`] is.
+pub(crate) fn announce_unload(number: u32) {
+    add(ModuleEvent::Unloaded { number });
+}
+
+fn add(event: ModuleEvent) {
     COUNT.fetch_add(1, Ordering::Relaxed);
     let node = Box::into_raw(Box::new(ModuleEventNode {
         event,

@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     table: u64,
     /// True for a module found at boot, which is never unloaded.
     permanent: bool,
+    /// True if the load is recorded: if there are too many, the log knows nothing of the module.
+    is_recorded: bool,
     /// Number that distinguishes a later module from another file of the same layout at its place
     /// ([`Image::identity`]).
     identity: u64,
@@ -60,8 +62,9 @@ struct Unloaded {
     table: u64,
     identity: u64,
     number: u32,
-    /// True if the unload is announced. It is announced when another module takes the place.
-    is_announced: bool,
+    /// True if the load is recorded, and the unload is not. The unload is recorded when another
+    /// module takes the place.
+    is_recorded: bool,
 }
 
 /// The number of unloaded modules that are kept. If there are more, the oldest is forgotten.
@@ -351,7 +354,7 @@ fn remove_modules(snapshot: &mut Snapshot, mut is_unloaded: impl FnMut(&Entry) -
             table: entry.table,
             identity: entry.identity,
             number: entry.number,
-            is_announced: false,
+            is_recorded: entry.is_recorded,
         });
         if snapshot.unloaded.len() > MAX_UNLOADED {
             snapshot.unloaded.remove(0).announce();
@@ -361,11 +364,10 @@ fn remove_modules(snapshot: &mut Snapshot, mut is_unloaded: impl FnMut(&Entry) -
 }
 
 impl Unloaded {
-    /// Announces the unload, unless that is done.
+    /// Announces the unload, unless that is done or the log knows nothing of the module.
     fn announce(&mut self) {
-        if !std::mem::replace(&mut self.is_announced, true) {
-            let number = self.number;
-            module_events::announce(ModuleEvent::Unloaded { number });
+        if std::mem::replace(&mut self.is_recorded, false) {
+            module_events::announce_unload(self.number);
         }
     }
 }
@@ -386,7 +388,7 @@ fn number_of(
         other.announce();
     }
     match again {
-        Some(again) => (again.number, again.is_announced),
+        Some(again) => (again.number, !again.is_recorded),
         None => (NEXT_NUMBER.fetch_add(1, Ordering::Relaxed), true),
     }
 }
@@ -486,6 +488,15 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
     // SAFETY: the caller's promise.
     let identity = unsafe { image.identity(&segments) };
     let (number, is_news) = number_of(snapshot, &range, table, identity);
+    let load = is_news.then(|| ModuleEvent::Loaded {
+        number,
+        path: image.path(),
+        // SAFETY: the caller's promise.
+        build_id: unsafe { image.build_id(&segments) },
+        bias: image.bias,
+        segments,
+    });
+    let is_recorded = load.is_none_or(module_events::announce_load);
     let module = framehop::Module::new(String::new(), range.clone(), range.start, sections);
     snapshot.unwinder.add_module(module);
     let entries = &mut snapshot.entries;
@@ -496,20 +507,9 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
         number,
         table,
         permanent: image.memory.is_none(),
+        is_recorded,
         identity,
     };
     entries.insert(at, entry);
-    if !is_news {
-        return true;
-    }
-    // SAFETY: the caller's promise.
-    let build_id = unsafe { image.build_id(&segments) };
-    module_events::announce(ModuleEvent::Loaded {
-        number,
-        path: image.path(),
-        build_id,
-        bias: image.bias,
-        segments,
-    });
     true
 }

@@ -162,6 +162,12 @@ impl Account {
             .copied()
             .filter(|(counter, n)| counter.is_loss() && *n > 0)
     }
+
+    /// Returns true if loads of modules are missing from the file.
+    pub fn lacks_modules(&self) -> bool {
+        self.losses()
+            .any(|(counter, _)| counter == Counter::LostModules)
+    }
 }
 
 /// A damaged place that was passed over.
@@ -339,10 +345,15 @@ impl Profile {
     }
 
     /// The place of an address at a time: in the module that was there, or else in the last one
-    /// that ever was (unloading is noticed late, and a dump has no times).
+    /// that ever was (unloading is noticed late, and a dump has no times). If loads are missing from
+    /// the log, a missing module may have been there, and the place has no module.
     pub fn place(&self, avma: u64, time_ns: u64) -> Place {
+        let found = self.index.find(&self.modules, avma, time_ns);
+        let is_certain = |&module: &u32| {
+            self.modules[module as usize].was_loaded_at(time_ns) || !self.account.lacks_modules()
+        };
         Place {
-            module: self.index.find(&self.modules, avma, time_ns),
+            module: found.filter(is_certain),
             avma,
         }
     }
@@ -412,5 +423,18 @@ mod tests {
             (Some(0), Some(1), Some(1), Some(1))
         );
         assert_eq!(profile.place(0x2000, 15).module, None);
+
+        // A module that is missing from the log may have had the place between two, and after them.
+        let counters = vec![(Counter::LostModules, 1)];
+        let account = Account {
+            counters,
+            ..Account::default()
+        };
+        let profile = Profile { account, ..profile };
+        let at = |time| profile.place(0x1800, time).module;
+        assert_eq!(
+            (at(15), at(35), at(25), at(50)),
+            (Some(0), Some(1), None, None)
+        );
     }
 }
