@@ -47,11 +47,11 @@ fn complaints(program: &Program, words: &[OsString], preload: &OsStr) -> Option<
             command
         }
     };
+    // The loader reads no input. An empty one would be /dev/null, which an image may lack.
     let asked = command
         .env("LD_PRELOAD", preload)
         .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
+        .stdin(Stdio::inherit())
         .output();
     Some(String::from_utf8_lossy(&asked.ok()?.stderr).into_owned())
 }
