@@ -345,8 +345,8 @@ impl Profile {
     }
 
     /// The place of an address at a time: in the module that was there, or else in the last one
-    /// that ever was (unloading is noticed late, and a dump has no times). If loads are missing from
-    /// the log, a missing module may have been there, and the place has no module.
+    /// that ever was (unloading is noticed late, and a dump has no times). Another module may have
+    /// been there if loads are missing from the log: then the place has no module.
     pub fn place(&self, avma: u64, time_ns: u64) -> Place {
         let found = self.index.find(&self.modules, avma, time_ns);
         let is_certain = |&module: &u32| {
