@@ -13,7 +13,7 @@ pub(crate) struct Head<'a> {
     pid: u32,
     pub(crate) estimator: String,
     /// False if something is missing from the record of the run: `caveats` says what.
-    complete: bool,
+    pub(crate) complete: bool,
 }
 
 /// The version of the JSON documents: another number if the meaning of a key changes.

@@ -8,15 +8,10 @@ use serde::Serialize;
 
 use crate::cli::output::document::Head;
 
-/// Version of the document: another one if a key changes its meaning.
-const VERSION: u32 = 1;
-
 #[derive(Serialize)]
 struct Document<'a> {
-    version: u32,
     #[serde(flatten)]
     head: Head<'a>,
-    complete: bool,
     time_ns: u64,
     reading_ns: u64,
     resident_bytes: u64,
@@ -53,10 +48,10 @@ pub(super) fn write(
     let known = memory.reading.known();
     let mut caveats = memory.caveats.clone();
     caveats.extend(profile.conditions());
+    let mut head = Head::of(profile);
+    head.complete &= memory.is_complete();
     let document = Document {
-        version: VERSION,
-        head: Head::of(profile),
-        complete: memory.is_complete() && profile.account.is_whole(),
+        head,
         time_ns: asked_ns,
         reading_ns: memory.reading.time_ns,
         resident_bytes: memory.resident,
