@@ -450,6 +450,39 @@ fn a_bound_too_small_for_the_stacks_is_said_once_and_the_log_goes_on() {
     assert_eq!(ran.log().blocks_of(20001).len(), 8192);
 }
 
+/// Threads that have ended take no room in checkpoints.
+#[test]
+fn threads_that_come_and_go_stay_within_the_bound() {
+    const SHORT_THREADS: &str = r#"
+        #include <pthread.h>
+        #include <stdlib.h>
+        void *allocates(void *unused)
+        {
+            free(malloc(20001));
+            return unused;
+        }
+        int main(void)
+        {
+            for (int thread = 0; thread < 30000; thread++) {
+                pthread_t started;
+                if (pthread_create(&started, NULL, allocates, NULL) != 0) return 1;
+                pthread_join(started, NULL);
+            }
+            return 0;
+        }
+    "#;
+    let flags = ["-O1", "-fno-builtin", "-pthread"];
+    let run = Run::compiled("threads", SHORT_THREADS, &flags).interval(1);
+    let run = run.prefix("t").env("HEAPPROF_MAX_LOG", BOUND.to_string());
+    let ran = run.run().well();
+    let files = segments(ran.folder(), "t");
+    assert!(files.len() > 1);
+    assert_within(&files, BOUND);
+    let profile = read(files.last().unwrap());
+    let allocated = by_size(&profile).get(&20001).map(|counts| counts.0);
+    assert_eq!(allocated, Some(30000));
+}
+
 #[test]
 fn files_of_others_under_our_names_are_passed_over() {
     let run = rotating(&["30000"]);

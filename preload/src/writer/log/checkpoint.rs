@@ -13,7 +13,7 @@ use heapprof_format::{
     Thread as ThreadRecord,
 };
 
-use crate::os::procfs;
+use crate::os::{clock, procfs};
 use crate::writer::kept_stacks::KeptStack;
 use crate::writer::log::sorted_runs::SortedRuns;
 
@@ -44,9 +44,8 @@ struct RegimeChange {
 
 struct KnownThread {
     record: ThreadRecord,
-    /// True if the thread had ended at the last checkpoint. Its last events may have come
-    /// afterwards.
-    had_ended: bool,
+    /// When the thread was first found to have ended. Its last events may come afterwards.
+    ended_ns: Option<u64>,
 }
 
 /// The state for the next checkpoint. Times are those of the log.
@@ -68,6 +67,10 @@ pub(crate) struct CheckpointState {
     stops: Vec<RegimeChange>,
     /// Threads by their numbers.
     threads: BTreeMap<u32, KnownThread>,
+    /// At so many, those that have ended are forgotten.
+    tidy_threads_at: usize,
+    /// Threads that had ended at the last look, and are forgotten soon.
+    ending_threads: usize,
     /// Frees of blocks that a forked process inherited from its parent.
     inherited: Vec<Free>,
     peak_ns: u64,
@@ -88,6 +91,8 @@ impl CheckpointState {
             tidy_at: MIN_TIDY,
             stops: Vec::new(),
             threads: BTreeMap::new(),
+            tidy_threads_at: MIN_TIDY,
+            ending_threads: 0,
             inherited: Vec::new(),
             peak_ns: 0,
             peak_bytes: Fixed::default(),
@@ -202,9 +207,17 @@ impl CheckpointState {
     pub(crate) fn thread(&mut self, record: ThreadRecord) {
         let known = KnownThread {
             record,
-            had_ended: false,
+            ended_ns: None,
         };
         self.threads.insert(known.record.number, known);
+        if self.threads.len() >= self.tidy_threads_at {
+            let threads = self.births.values().map(|birth| birth.thread);
+            let named = numbers(threads, &self.threads);
+            self.forget_ended_threads(&named);
+            let kept = self.threads.len();
+            let new = MIN_TIDY.max(kept / 4) + self.births.len() / BLOCKS_PER_THREAD;
+            self.tidy_threads_at = kept + new;
+        }
     }
 
     /// Estimates the bytes of a checkpoint at this moment, mostly not too low.
@@ -214,7 +227,7 @@ impl CheckpointState {
             + count(self.births.len(), 20)
             + count(ledger.rows().len(), 64)
             + count(self.stops.len(), 16)
-            + count(self.threads.len(), 32)
+            + count(self.threads.len() - self.ending_threads, 32)
             + count(self.inherited.len(), 12)
             + 2048
     }
@@ -253,7 +266,8 @@ impl CheckpointState {
             write(out, Step::Record)?;
         }
         let blocks = self.blocks(ledger, || write(out, Step::Progress))?;
-        self.forget_ended_threads(&blocks);
+        let named = numbers(blocks.iter().map(|block| block.thread), &self.threads);
+        self.forget_ended_threads(&named);
         for thread in self.threads.values() {
             out.record(&Record::Thread(thread.record.clone()));
             write(out, Step::Record)?;
@@ -327,23 +341,36 @@ impl CheckpointState {
         Ok(runs)
     }
 
-    /// Forgets threads that have ended and have no block in use.
-    fn forget_ended_threads(&mut self, blocks: &SortedRuns) {
-        let count = self.threads.last_key_value();
-        let count = count.map_or(0, |(&last, _)| last as usize + 1);
-        let mut named = vec![false; count];
-        for block in blocks.iter() {
-            if let Some(named) = named.get_mut(block.thread as usize) {
-                *named = true;
-            }
-        }
+    /// Forgets threads that have ended and have no block in use: `named` tells by the thread's
+    /// number. All events from before a thread's end must have come.
+    fn forget_ended_threads(&mut self, named: &[bool]) {
+        let now_ns = clock::now_ns().saturating_sub(self.start.monotonic_ns);
+        let reached_ns = self.reached_ns;
+        let mut ending = 0;
         self.threads.retain(|&number, thread| {
-            let lives = procfs::lives(thread.record.tid);
-            let keeps = lives || !thread.had_ended || named[number as usize];
-            thread.had_ended = !lives;
-            keeps
+            if procfs::lives(thread.record.tid) {
+                thread.ended_ns = None;
+                return true;
+            }
+            let ended_ns = *thread.ended_ns.get_or_insert(now_ns);
+            let is_ending = reached_ns < ended_ns + LATE_NS && !named[number as usize];
+            ending += usize::from(is_ending);
+            named[number as usize] || is_ending
         });
+        self.ending_threads = ending;
     }
+}
+
+/// Tells by a thread's number whether it is among `named`.
+fn numbers(named: impl Iterator<Item = u32>, threads: &BTreeMap<u32, KnownThread>) -> Vec<bool> {
+    let last = threads.last_key_value();
+    let mut is_named = vec![false; last.map_or(0, |(&last, _)| last as usize + 1)];
+    for number in named {
+        if let Some(is_named) = is_named.get_mut(number as usize) {
+            *is_named = true;
+        }
+    }
+    is_named
 }
 
 fn sums(estimate: &Estimate) -> Sums {
@@ -367,7 +394,9 @@ fn module_bytes(record: &Record) -> u64 {
     }
 }
 
-/// As many records of modules are kept, whatever they are.
+/// As many records of modules, and of threads, are kept, whatever they are.
 const MIN_TIDY: usize = 256;
+/// So many blocks in use are looked at for each thread that has come since the last look.
+const BLOCKS_PER_THREAD: usize = 64;
 /// Events come out in the order of their times, but for less than that.
 const LATE_NS: u64 = 10_000_000;
