@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use heapprof_format::EndReason;
-use heapprof_tests::{Run, repository};
+use heapprof_tests::{Build, Run, repository};
 
 /// Returns the system calls in docs/hosts.md's list behind "recording needs these calls".
 fn documented_calls() -> Vec<String> {
@@ -120,6 +120,43 @@ fn seccomp_with_next_to_nothing_allowed() {
         assert_eq!(ran.stderr, "");
         ran.assert_noted(&["t.0001.heap: operation not permitted"]);
     }
+}
+
+/// As man-db's filter, which lies about the kernel: the line names the file that is not made, and
+/// the filter.
+#[test]
+fn a_log_that_a_filter_refuses_is_told_with_the_cause() {
+    const SOURCE: &str = r#"
+        #include <errno.h>
+        #include <fcntl.h>
+        #include <linux/filter.h>
+        #include <linux/seccomp.h>
+        #include <stddef.h>
+        #include <sys/prctl.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        int main(int argc, char **argv)
+        {
+            struct sock_filter code[] = {
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+                BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_CREAT, 0, 1),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+            };
+            struct sock_fprog filter = {6, code};
+            if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return 2;
+            if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0) return 3;
+            execv(argv[1], argv + 1);
+            return 4;
+        }
+    "#;
+    let idle = Build::get().fixture("idle");
+    let run = Run::compiled("filters", SOURCE, &["-w"]).arg(idle).arg("0");
+    let ran = run.interval(1).prefix("t").run().well();
+    ran.assert_said(&["t.heaplog: refused by a filter", "nothing is recorded"]);
+    assert!(!ran.stderr.contains("error 38"), "{}", ran.stderr);
 }
 
 /// libseccomp probes the kernel with an invalid flag. The probe installs no filter, and ends no

@@ -44,7 +44,7 @@ const WORDS: [&str; 134] = [
     "a lock would never be granted",
     "file name too long",
     "no locks available",
-    "no such system call",
+    "refused by a filter of system calls, or unknown to the kernel",
     "directory not empty",
     "is a symbolic link", // 40
     "",
