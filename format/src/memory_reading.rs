@@ -114,7 +114,8 @@ fields! {
     /// zeroed pages behind them. With a detail.
     Variables = 31, "variables";
     /// Pages that the allocator counts as used or kept, for the program and for this library, and
-    /// that were never touched. With a detail.
+    /// that were never touched. Between two details, as if all other memory without a file had
+    /// stayed the same.
     HeapUntouched = 32, "heap_untouched";
 }
 

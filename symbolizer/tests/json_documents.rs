@@ -331,13 +331,15 @@ fn info() {
 
 #[test]
 fn timeline() {
-    conforms(
+    let folder = tempfile::tempdir().expect("a folder");
+    conforms_with(
         "heapprof timeline --json",
         &[
             &["timeline", "--json"],
             &["timeline", "--json", "--top", "3"],
             &["timeline", "--json", "--by", "thread"],
         ],
+        &[log_with_reading(folder.path())],
     );
 }
 
@@ -405,6 +407,12 @@ fn rss_in_words() {
             "no {line:?} in:\n{text}"
         );
     }
+    let output = heapprof(&["timeline", &log, "--json", "--steps", "8"]);
+    let document: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+    let of_step = |step: usize| document["steps"][step]["resident_bytes"].as_u64();
+    assert_eq!((of_step(0), of_step(7)), (None, Some(100 << 20)));
+    let text = stdout(&heapprof(&["timeline", &log]));
+    assert!(text.starts_with("resident    "), "{text}");
     let without = write(folder.path(), "none.heaplog", &crate::common::server_log(1));
     let output = heapprof(&["rss", &without.display().to_string()]);
     assert_eq!(output.status.code(), Some(1));

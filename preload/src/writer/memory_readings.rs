@@ -36,13 +36,15 @@ const ROLLUPS: u64 = 10_000;
 const ROLLUP_PAGE_NS: u64 = 100;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
 const SMALL: u64 = 64 << 20;
+/// A process that ends earlier has no detail at its end, which would be a large part of its time.
+const SHORT_NS: u64 = 100_000_000;
 /// ELF `p_flags` of a segment that can be written.
 const WRITABLE: u32 = 2;
 
 /// The fields of a detail that are read more rarely than the others.
 const ROLLUP: [Field; 3] = [Field::HugePages, Field::LazyFree, Field::Proportional];
 /// The fields of a detail.
-const DETAIL: [Field; 8] = [
+const DETAIL: [Field; 7] = [
     Field::HugePages,
     Field::LazyFree,
     Field::Proportional,
@@ -50,7 +52,6 @@ const DETAIL: [Field; 8] = [
     Field::StackThreads,
     Field::OwnMapped,
     Field::Variables,
-    Field::HeapUntouched,
 ];
 
 /// Why a reading is taken.
@@ -77,6 +78,8 @@ pub(super) struct MemoryReadings {
     rollups: CpuShare,
     /// The last detail, with the clock's time.
     detail: Option<MemoryReading>,
+    /// At the last detail, touched pages without a file outside of the heap. `None`: unknown.
+    others: Option<u64>,
     /// When the session began.
     start_ns: u64,
     cgroup: Option<LimitedCgroup>,
@@ -92,6 +95,7 @@ impl MemoryReadings {
             details: CpuShare::one_in(DETAILS),
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
+            others: None,
             start_ns: now_ns,
             cgroup: None,
             alarm: LimitAlarm::default(),
@@ -122,20 +126,31 @@ impl MemoryReadings {
         let mut reading = MemoryReading::at(now_ns.saturating_sub(start_ns));
         let main_stack = read_status(&mut reading);
         let used = read_allocator(&mut reading);
-        let ran_ns = clock::thread_ns();
-        self.readings.ran(ran_ns.saturating_sub(began_ns), now_ns);
+        let mut ran_ns = clock::thread_ns().saturating_sub(began_ns);
         let has_time = match cause {
             // The kernel's walk through a large process would delay the program's end.
-            Cause::End => self.detail.is_none() && reading.get(Field::Resident) < Some(SMALL),
+            Cause::End => {
+                let lived_ns = now_ns.saturating_sub(self.start_ns);
+                let is_small = reading.get(Field::Resident) < Some(SMALL);
+                self.detail.is_none() && is_small && lived_ns >= SHORT_NS
+            }
             Cause::Dump => true,
             _ => self.details.allows(now_ns),
         };
         if has_time {
-            let mut detail = self.take_detail(&reading, used, main_stack, modules);
+            let mut detail = self.take_detail(&reading, main_stack, modules);
             detail.time_ns = now_ns;
             self.detail = Some(detail);
         }
+        let began_ns = clock::thread_ns();
+        // Until the next detail, as if the others had stayed the same: mostly the heap changes.
+        if let Some((all, others)) = touched(&reading).zip(self.others) {
+            let heap = all.saturating_sub(others);
+            reading.set(Field::HeapUntouched, used.saturating_sub(heap));
+        }
         self.read_limits(&mut reading);
+        ran_ns += clock::thread_ns().saturating_sub(began_ns);
+        self.readings.ran(ran_ns, now_ns);
         if let Some(detail) = &self.detail {
             for field in DETAIL {
                 reading.set(field, detail.get(field));
@@ -146,11 +161,10 @@ impl MemoryReadings {
         Some(reading)
     }
 
-    /// Takes a detail for a reading. `used`: see [`read_allocator`].
+    /// Takes a detail for a reading.
     fn take_detail(
         &mut self,
         reading: &MemoryReading,
-        used: u64,
         main_stack: Option<u64>,
         modules: &[Module],
     ) -> MemoryReading {
@@ -159,7 +173,10 @@ impl MemoryReadings {
         for field in ROLLUP {
             detail.set(field, self.detail.and_then(|last| last.get(field)));
         }
-        read_detail(&mut detail, used, main_stack, modules);
+        let heap = read_detail(&mut detail, main_stack, modules);
+        self.others = touched(reading)
+            .zip(heap)
+            .map(|(all, heap)| all.saturating_sub(heap));
         self.cgroup = LimitedCgroup::search();
         let detail_ns = clock::thread_ns();
         self.details.ran(detail_ns.saturating_sub(began_ns), now_ns);
@@ -280,11 +297,19 @@ fn read_rollup(detail: &mut MemoryReading) {
     }
 }
 
-/// Reads the costly fields. `used`: see [`read_allocator`].
-fn read_detail(detail: &mut MemoryReading, used: u64, main_stack: Option<u64>, modules: &[Module]) {
-    let Some(map) = Pagemap::open() else {
-        return;
-    };
+/// Returns the touched pages without a file of the whole process.
+fn touched(reading: &MemoryReading) -> Option<u64> {
+    let swapped = reading.get(Field::Swapped).unwrap_or(0);
+    Some(reading.get(Field::Anonymous)?.saturating_add(swapped))
+}
+
+/// Reads the costly fields. Returns the touched pages of the allocator, if they can be told.
+fn read_detail(
+    detail: &mut MemoryReading,
+    main_stack: Option<u64>,
+    modules: &[Module],
+) -> Option<u64> {
+    let map = Pagemap::open()?;
     let touched = |range: Range<u64>| map.anonymous(&range, MOST_PAGES);
     let places = sys::places();
     let mut own: u64 = sys::own_mappings().map(touched).sum();
@@ -319,14 +344,14 @@ fn read_detail(detail: &mut MemoryReading, used: u64, main_stack: Option<u64>, m
             .sum();
         *(if is_ours { &mut own } else { &mut variables }) += bytes;
     }
-    let pages = (places.end - places.start) / PAGE;
-    if (1..=MOST_HEAP_PAGES).contains(&pages) {
-        let heap = map.anonymous(&places, MOST_HEAP_PAGES);
-        let heap = heap.saturating_sub(own_in_places);
-        detail.set(Field::HeapUntouched, used.saturating_sub(heap));
-    }
     detail.set(Field::OwnMapped, own);
     detail.set(Field::Stacks, stacks);
     detail.set(Field::StackThreads, threads);
     detail.set(Field::Variables, variables);
+    let pages = (places.end - places.start) / PAGE;
+    let is_read = (1..=MOST_HEAP_PAGES).contains(&pages);
+    is_read.then(|| {
+        let all = map.anonymous(&places, MOST_HEAP_PAGES);
+        all.saturating_sub(own_in_places)
+    })
 }

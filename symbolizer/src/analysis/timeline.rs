@@ -2,7 +2,7 @@
 
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, Ledger, Totals};
-use heapprof_format::{Alloc, Event, Free, ReadError, Record};
+use heapprof_format::{Alloc, Event, Free, MemoryField, ReadError, Record};
 
 use crate::model::detail::Detail;
 use crate::model::profile::{Account, Profile};
@@ -29,6 +29,8 @@ pub struct Step<G> {
     pub allocated: f64,
     /// Blocks allocated in it.
     pub allocated_objects: f64,
+    /// Resident bytes at the last reading up to its end, if there is one.
+    pub resident: Option<u64>,
     /// At its end, by group.
     pub groups: Vec<G>,
 }
@@ -124,11 +126,13 @@ pub fn timeline_of_log<'a, G>(
         grouped: Vec::new(),
         looked_at: 0,
         has_begun: false,
+        readings: Vec::new(),
     };
     log.into().each_record(&mut progress, &mut drawing)?;
     while drawing.timeline.steps.len() < steps as usize {
         drawing.step();
     }
+    drawing.place_readings();
     Ok(drawing.timeline)
 }
 
@@ -182,6 +186,9 @@ struct Drawing<G, O, K> {
     looked_at: usize,
     /// True if there was an event that is not of before the first step.
     has_begun: bool,
+    /// Time and resident bytes of each reading of the memory, in the order of time. Events that are
+    /// older than a reading may come behind it, so it ends no step.
+    readings: Vec<(u64, u64)>,
 }
 
 impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
@@ -207,6 +214,7 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
             highest: self.highest.max(in_use).to_f64(),
             allocated: allocated.bytes_f64(),
             allocated_objects: allocated.objects_f64(),
+            resident: None,
             groups,
         };
         self.allocated_before = total.allocated;
@@ -216,6 +224,18 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
         self.next_end = steps
             .saturating_mul(self.timeline.step_ns)
             .saturating_add(self.from_ns);
+    }
+
+    /// Gives each step the last reading up to its end.
+    fn place_readings(&mut self) {
+        let mut readings = self.readings.iter().peekable();
+        let mut last = None;
+        for step in &mut self.timeline.steps {
+            while let Some((_, resident)) = readings.next_if(|(ns, _)| *ns <= step.end_ns) {
+                last = Some(*resident);
+            }
+            step.resident = last;
+        }
     }
 
     /// Blocks of a checkpoint were in use before the first step, and not allocated in it.
@@ -254,6 +274,11 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<G,
             Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
             Record::Free(free) => self.take_event(Event::Free(free)),
             other => {
+                if let Record::Memory(reading) = &other {
+                    let resident = reading.get(MemoryField::Resident);
+                    let place = resident.map(|resident| (reading.time_ns, resident));
+                    self.readings.extend(place);
+                }
                 let was_resuming = self.fold.is_resuming();
                 self.fold.record(other);
                 if was_resuming && !self.fold.is_resuming() {

@@ -227,6 +227,10 @@ fn write_text(
         )
     };
     let highest: Vec<f64> = steps.iter().map(|step| step.highest).collect();
+    if steps.iter().any(|step| step.resident.is_some()) {
+        let resident = steps.iter().map(|step| step.resident.unwrap_or(0) as f64);
+        line("resident", &resident.collect::<Vec<_>>(), "")?;
+    }
     line("in use", &highest, "")?;
     line("allocated", &rate(timeline), "/s")?;
     for (i, name) in names.iter().enumerate() {

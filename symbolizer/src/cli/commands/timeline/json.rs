@@ -42,6 +42,8 @@ struct Step<'a> {
     allocated_bytes: f64,
     allocated_objects: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     sites_in_use_bytes: Option<&'a [f64]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     groups_in_use_bytes: Option<&'a [f64]>,
@@ -77,6 +79,7 @@ pub(super) fn write(
                 highest_in_use_bytes: step.highest,
                 allocated_bytes: step.allocated,
                 allocated_objects: step.allocated_objects,
+                resident_bytes: step.resident,
                 sites_in_use_bytes: by.is_none().then_some(&step.groups),
                 groups_in_use_bytes: by.map(|_| &*step.groups),
             })
