@@ -132,6 +132,10 @@ fn curves_and_pages_are_of_a_label() {
     assert_eq!(steps(&["--where", "tenant=bolt"])[6].0, 1000);
     let text = ok(&["timeline", "--top", "2", "--where", "tenant=acme", &file]);
     assert!(text.contains("filtered (where tenant=acme)"), "{text}");
+    assert!(
+        text.contains("peak at ") && !text.contains("--at peak"),
+        "{text}"
+    );
     let page = folder.path().join("page.html");
     let page = page.to_str().unwrap();
     ok(&["report", "--where", "tenant=bolt", &file, "-o", page]);

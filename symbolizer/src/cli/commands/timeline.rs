@@ -275,7 +275,8 @@ fn write_text(
                 ""
             },
             Bytes(peak.bytes.to_f64()),
-            if is_kept {
+            // The peak of a part is another moment than that of all.
+            if is_kept && profile.filtered.is_empty() {
                 format!("; {at_peak} shows whose")
             } else {
                 String::new()

@@ -31,12 +31,12 @@ const HELP: [(&str, &str); 19] = [
     ("o", "sort by self, cum, alloc/s or growth"),
     (
         "c",
-        "compare from now on: changes in place of growth; again: no longer",
+        "compare from now on: changes, no growth; again: no longer",
     ),
     ("r", "reverse the order"),
     (
         "/",
-        "filter by text in function, file, module; capitals count if typed",
+        "filter by function, file, module; capitals count if typed",
     ),
     (
         "z",
@@ -50,11 +50,11 @@ const HELP: [(&str, &str); 19] = [
     ("±", "the 95 % interval; ~ rests on fewer than 10 samples"),
     (
         "growth",
-        "the slope since the start; real: over 3 standard errors from 0,",
+        "the slope since the start; real: over 3 standard errors,",
     ),
     (
         "",
-        "and over 1 % of what the line, 0.1 % of what all have in use",
+        "over 1 % of what the line and 0.1 % of what all have in use",
     ),
     (
         "alloc/s",
@@ -156,4 +156,19 @@ fn draw(title: &str, at: usize, lines: &[Text], area: Rect, screen: &mut Screen<
     }
     let bottom = format!("└{}┘", "─".repeat(inner + 2));
     screen.write(line_at(usize::from(whole.height) - 1), &[(bottom, frame)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_width::UnicodeWidthStr;
+
+    use super::HELP;
+
+    /// The box has 76 columns then, and the keys take 16 of these.
+    #[test]
+    fn help_fits_80_columns() {
+        for (key, what) in HELP {
+            assert!(key.width() < 16 && what.width() <= 60, "{key}: {what}");
+        }
+    }
 }
