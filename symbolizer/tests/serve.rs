@@ -487,6 +487,13 @@ fn files_that_are_no_logs_are_told_from_processes() {
             "{it}"
         );
     }
+    // A program makes the file before its first record, and is seen soon after that.
+    fs::write(folder.path().join("empty.heaplog"), &good).unwrap();
+    let written = Instant::now();
+    server.until("/metrics", "\nheapprof_serve_running 2\n");
+    assert!(written.elapsed() < Duration::from_secs(8));
+    fs::remove_file(folder.path().join("empty.heaplog")).unwrap();
+    server.until("/metrics", "\nheapprof_serve_running 1\n");
     // One process: the others are none.
     assert_eq!(sums(&server.pprof("/debug/pprof/heap"))[3], 1000);
     for missing in ["pid=78", "pid=0"] {

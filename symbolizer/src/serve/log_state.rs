@@ -44,6 +44,11 @@ impl LogState {
         self == LogState::Of(Life::Running)
     }
 
+    /// Whether the file is expected to grow soon: its process runs, or starts.
+    pub(super) fn may_grow(self) -> bool {
+        self.is_running() || matches!(self, LogState::Unread | LogState::Empty)
+    }
+
     /// Whether the file has told of a process.
     pub(super) fn is_of_process(self) -> bool {
         matches!(self, LogState::Of(_))
@@ -93,5 +98,7 @@ mod tests {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         assert_eq!(LogState::of(Some(&denied), None), LogState::Unreadable);
         assert!(!LogState::default().is_of_process());
+        // A program that starts makes an empty file first.
+        assert!(LogState::Empty.may_grow() && !LogState::NotALog.may_grow());
     }
 }

@@ -23,7 +23,7 @@ use super::log_state::LogState;
 
 /// Numbers of a process that is gone are forgotten if nobody has asked for them for so long.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// How often a log of a process that is gone is looked at.
+/// How often a file that is not expected to grow is looked at.
 const RARELY: Duration = Duration::from_secs(10);
 /// Moments of the recent past that are kept, and the time between two.
 const MOMENTS: usize = 60;
@@ -183,7 +183,7 @@ impl Process {
             return;
         };
         let is_early = |at: Instant| at.elapsed() < RARELY;
-        if !state.summary.state.is_running() && state.looked.is_some_and(is_early) {
+        if !state.summary.state.may_grow() && state.looked.is_some_and(is_early) {
             return;
         }
         state.looked = Some(Instant::now());
