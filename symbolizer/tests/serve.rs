@@ -626,6 +626,10 @@ fn a_process_has_its_endpoints_in_a_path_of_its_own() {
         assert_eq!(metrics.matches("\nheapprof_in_use_bytes{").count(), 1);
         let (_, index) = server.get(&format!("{prefix}/debug/pprof/"));
         assert_eq!(index.matches(">heap</a>").count(), 1, "{index}");
+        let moved = format!("GET {prefix}/debug/pprof?debug=0 HTTP/1.0\r\n\r\n");
+        let moved = server.raw(moved.as_bytes());
+        assert!(moved.starts_with("HTTP/1.1 301 "), "{moved}");
+        assert!(moved.contains("\r\nLocation: pprof/?"), "{moved}");
         // The path decides, not the query.
         let (_, both) = server.get(&format!("{prefix}/pprof/heap?pid=1"));
         assert_eq!(both, text);

@@ -54,7 +54,9 @@ fn answer_to(shared: &Shared, request: &Request) -> Response {
         "/processes" => pages::processes(shared),
         "/metrics" => metrics::metrics(shared, request),
         "/targets" => metrics::targets(shared, request),
-        "/debug/pprof" | "/debug/pprof/" => fetch::index(shared, request),
+        // The links of the index count from its folder.
+        "/debug/pprof" => Response::moved(&format!("pprof/?{}", request.raw_query)),
+        "/debug/pprof/" => fetch::index(shared, request),
         "/debug/pprof/heap" => fetch::profile(shared, request, fetch::Kind::Heap),
         "/debug/pprof/allocs" => fetch::profile(shared, request, fetch::Kind::Allocs),
         "/pprof/heap" => fetch::text(shared, request),

@@ -334,6 +334,15 @@ impl Response {
         Response::of("text/plain; charset=utf-8", body)
     }
 
+    /// The answer is at another address, which may count from that of the request.
+    pub(super) fn moved(address: &str) -> Response {
+        Response {
+            status: 301,
+            ..Response::text("moved\n")
+        }
+        .with("Location", address)
+    }
+
     /// An error in words. Go's clients know by the header that the text is for people.
     pub(super) fn error(status: u16, why: &str) -> Response {
         Response {
@@ -352,6 +361,7 @@ impl Response {
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        301 => "Moved Permanently",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",
