@@ -1,7 +1,9 @@
 /* A server for `heapprof attach`: threads that allocate all the time, threads that wait in system
  * calls, and bursts of blocks on demand.
  *
- *   attached_server [THREADS]     8 busy threads, if none are named
+ *   attached_server [THREADS [refuses|kills]]   8 busy threads, if no number is named
+ *
+ * Under a seccomp filter that refuses keyctl, or that kills the process for memfd_create.
  *
  * A line on standard input is a command, which is answered by a line:
  *   burst COUNT   each busy thread allocates COUNT blocks of 23100 + NUMBER bytes and frees them
@@ -16,6 +18,8 @@
  * The waits have no deadline of their own, or a deadline that is checked.
  */
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,7 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -168,8 +174,25 @@ static void *reader(void *unused) {
     return NULL;
 }
 
+/* Installs a filter with that answer for one system call. */
+static void filter(unsigned number, unsigned answer) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, answer),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        abort();
+}
+
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 8;
+    if (argc > 2 && strcmp(argv[2], "kills") == 0)
+        filter(SYS_memfd_create, SECCOMP_RET_KILL_PROCESS);
+    else if (argc > 2)
+        filter(SYS_keyctl, SECCOMP_RET_ERRNO | EPERM);
     pthread_t ids[MOST + 5];
     void *(*waits[])(void *) = {sleeper, poller, waiter, epoller, reader};
     if (threads > MOST || pipe(never) != 0)

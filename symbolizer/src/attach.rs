@@ -18,6 +18,7 @@
 //! | the memory of the process is written | `memory.rs` |
 //! | a borrowed thread executes code of ours | `borrowed_code.rs`, `borrowing.rs` |
 //! | a thread holds a lock | `safe_point.rs` |
+//! | a filter ends the process for a system call | `filters.rs` |
 //! | a thread is in the middle of a changed instruction | `all_threads.rs` |
 //!
 //! Not here: the words on the terminal (`cli`), and the recording (the library).
@@ -34,6 +35,7 @@ use heapprof_format::{AttachBlock, AttachBlockView, AttachInput, AttachPatch, at
 mod all_threads;
 mod borrowed_code;
 mod borrowing;
+mod filters;
 mod memory;
 mod modules;
 mod safe_point;
@@ -153,6 +155,7 @@ pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
             all.into_iter().next_back()
         }
     };
+    filters::check(pid)?;
     let library = fs::read(&wishes.library)
         .map_err(|error| format!("cannot read {}: {error}", wishes.library.display()))?;
     let mut visit = borrowing::Visit::begin(pid, &target, before.as_ref(), input, &library)?;

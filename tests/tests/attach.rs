@@ -25,10 +25,11 @@ struct Server {
 impl Server {
     /// Starts the fixture with so many busy threads.
     fn start(threads: u32) -> Server {
-        Server::of(
-            &Build::get().fixture("attached_server"),
-            &[&threads.to_string()],
-        )
+        Server::with(&[&threads.to_string()])
+    }
+
+    fn with(arguments: &[&str]) -> Server {
+        Server::of(&Build::get().fixture("attached_server"), arguments)
     }
 
     fn of(program: &Path, arguments: &[&str]) -> Server {
@@ -404,6 +405,103 @@ fn what_cannot_be_attached_to_is_told() {
     server.detached();
     assert!(server.detach().stderr.contains("not attached"));
     server.end();
+}
+
+/// A process under a seccomp filter is recorded if the filter ends it for none of our system calls.
+/// Otherwise it is left alone, and the call is named.
+#[test]
+fn a_filter_is_read_before() {
+    let mut refuses = Server::with(&["2", "refuses"]);
+    refuses.attached(&["-i", "1"]);
+    refuses.tell("burst 20");
+    refuses.detached();
+    let log = Log::read(&refuses.logs().pop().expect("a log")).whole();
+    assert_eq!(blocks(&log, 23100), (20, 0));
+    refuses.end();
+
+    let mut kills = Server::with(&["2", "kills"]);
+    let ran = kills.attach(&[]);
+    assert_eq!(ran.code(), 1, "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("system call memfd_create"),
+        "{}",
+        ran.stderr
+    );
+    kills.tell("burst 20");
+    kills.end();
+}
+
+/// Whoever is not permitted to trace the process is told why, and what to do.
+#[test]
+fn who_may_not_is_told_why() {
+    let mut server = Server::start(1);
+    let pid = server.pid().to_string();
+    // Another user, if we are root and can become one.
+    // SAFETY: a system call without memory.
+    if unsafe { libc::geteuid() } == 0 {
+        let mut command = Command::new(&Build::get().heapprof);
+        command
+            .args(["attach", &pid, "--leave"])
+            .current_dir("/tmp");
+        command.uid(65534).gid(65534);
+        let done = command.output().expect("heapprof");
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(1), "{said}");
+        assert!(said.contains("belongs to user 0"), "{said}");
+        assert!(said.contains("sudo heapprof attach"), "{said}");
+    }
+    // A tracer that is there already: this test.
+    let id = server.pid() as i32;
+    // SAFETY: numbers only.
+    let seized = unsafe { libc::ptrace(libc::PTRACE_SEIZE, id, 0usize, 0usize) };
+    assert_eq!(seized, 0);
+    let ran = server.attach(&[]);
+    assert!(
+        ran.stderr.contains("traces it, and only one can"),
+        "{}",
+        ran.stderr
+    );
+    server.tell("burst 5");
+    server.end();
+}
+
+/// A process in namespaces of its own is recorded from outside. Its log is in its own folder.
+#[test]
+fn a_process_in_other_namespaces_is_recorded() {
+    let server = Build::get().fixture("attached_server");
+    let server = server.to_str().expect("a path of the build");
+    let unshare = [
+        "--user",
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount",
+        "--mount-proc",
+    ];
+    let is_permitted = Command::new("unshare").args(unshare).arg("true").status();
+    if !is_permitted.is_ok_and(|status| status.success()) {
+        eprintln!("left out: this system does not permit namespaces");
+        return;
+    }
+    let arguments = [&unshare[..], &[server, "2"]].concat();
+    let mut outer = Server::of(Path::new("unshare"), &arguments);
+    let children = format!("/proc/{0}/task/{0}/children", outer.pid());
+    let children = fs::read_to_string(children).expect("it lives");
+    let pid = children.split_ascii_whitespace().next().expect("a child");
+    let told = outer
+        .heapprof(&["attach", pid, "--leave", "-i", "1"])
+        .well();
+    assert!(
+        told.stderr.contains("attached to process"),
+        "{}",
+        told.stderr
+    );
+    outer.tell("burst 10");
+    let told = outer.heapprof(&["detach", pid]).well();
+    assert!(told.stderr.contains("detached from"), "{}", told.stderr);
+    let log = Log::read(&outer.logs().pop().expect("a log")).whole();
+    assert_eq!(blocks(&log, 23100), (10, 0));
+    outer.end();
 }
 
 /// A process that forks while heapprof is attached goes on, and its child, too.

@@ -54,7 +54,7 @@ pub(super) enum Presence {
 }
 
 /// Reads a line of the process's status.
-fn status_of(status: &str, name: &str) -> String {
+pub(super) fn status_of(status: &str, name: &str) -> String {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.unwrap_or_default().trim().to_owned()
 }
@@ -104,19 +104,6 @@ fn tracer_of(status: &str) -> Option<String> {
             name.trim_end()
         )
     })
-}
-
-/// Refuses a process under a filter of system calls.
-fn check_filter(pid: u32) -> Result<(), String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    match status_of(&status, "Seccomp:").as_str() {
-        "0" | "" => Ok(()),
-        _ => Err(
-            "it is under a seccomp filter, which may end it for a system call that heapprof makes; \
-             start it by heapprof run"
-                .into(),
-        ),
-    }
 }
 
 /// Says why the kernel does not permit it, and the way out.
@@ -211,7 +198,11 @@ impl Target {
         let map = modules::mappings(pid).map_err(denied)?;
         let modules = modules::modules(&memory, &map);
         let has = |name: &str| modules.iter().any(|module| module.file().starts_with(name));
-        if has("ld-musl") || has("libc.musl") {
+        // Debian's loader of musl is a link to its `libc.so`, in a folder of that name.
+        let of_musl = |module: &Module| {
+            has("ld-musl") || has("libc.musl") || module.path.contains("linux-musl/")
+        };
+        if modules.iter().any(of_musl) {
             return Err(
                 "it is a program of musl, and only programs of glibc can be attached to; start it by \
                  heapprof run"
@@ -226,7 +217,6 @@ impl Target {
                     .into(),
             );
         };
-        check_filter(pid)?;
         let symbols = modules[libc].symbols(&memory, false);
         let functions = Functions::among(&symbols)
             .ok_or("its glibc is older than 2.34; start it by heapprof run")?;

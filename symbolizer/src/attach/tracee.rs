@@ -84,6 +84,7 @@ fn lock_late() -> MutexGuard<'static, Vec<Tracee>> {
 }
 
 const EVENT_STOP: i32 = 128;
+const PTRACE_SECCOMP_GET_FILTER: Request = 0x420c;
 const PTRACE_GET_RSEQ_CONFIGURATION: Request = 0x420f;
 
 /// System calls that the kernel ends when a thread is stopped, and that have had no effect then
@@ -276,6 +277,22 @@ impl Tracee {
             )
         }
         .map(drop)
+    }
+
+    /// Returns the thread's seccomp filter of that number, its instructions as the kernel has them.
+    /// `None`: it has no more.
+    pub(super) fn filter(&self, number: usize) -> io::Result<Option<Vec<[u8; 8]>>> {
+        let get = |data| {
+            // SAFETY: writes as many instructions as the first call has told; null asks for that.
+            unsafe { ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, data) }
+        };
+        let len = match get(0) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
+            len => len?,
+        };
+        let mut filter = vec![[0; 8]; len as usize];
+        get(filter.as_mut_ptr() as usize)?;
+        Ok(Some(filter))
     }
 
     /// Returns the address of the thread's restartable sequence area; `None`: the thread has none,

@@ -144,7 +144,9 @@ fn wait(pid: u32, signals: &Signals, begun: &Begun, end: Option<Instant>) -> boo
 
 /// Starts the recording of a process that runs under the preloaded library.
 fn start(args: &Args) -> Result<(), String> {
-    let process = Attached::to(args.pid)?;
+    let process = Attached::to(args.pid).map_err(|why| {
+        format!("it runs under libheapprof.so, which records it from its start if nobody has stopped that: {why}")
+    })?;
     process.ask(&format!("interval {}", args.interval))?;
     let answer = process.ask("start")?;
     eprintln!(
