@@ -81,6 +81,13 @@ static void gives(void *block, size_t size)
     free(block);
 }
 
+/* musl has no such macro, and no such function. */
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 33)
+#define HAS_MALLINFO2
+#endif
+#endif
+
 /* Prints what is true now. The writer has read the same for the dump. */
 static void mark(const char *name)
 {
@@ -89,7 +96,7 @@ static void mark(const char *name)
     printf("%s anonymous %zu\n", name, kernel("Anonymous:", NULL, 0));
     printf("%s in_use %zu\n", name, requested);
     printf("%s slack %zu\n", name, usable - requested);
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+#ifdef HAS_MALLINFO2
     struct mallinfo2 info = mallinfo2();
     printf("%s allocated %zu\n", name, info.uordblks);
 #endif
