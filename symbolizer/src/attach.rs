@@ -42,7 +42,7 @@ mod safe_point;
 mod target;
 mod tracee;
 
-use all_threads::{AllThreads, has_thread};
+use all_threads::{AllThreads, has_thread, threads_of};
 use memory::Memory;
 use safe_point::Judge;
 use target::{Loaded, Presence, Target};
@@ -453,9 +453,7 @@ fn writer_of(pid: u32) -> Option<u32> {
 }
 
 fn thread_named(pid: u32, wanted: &str) -> Option<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
-    let mut ids = threads.filter_map(|thread| thread.file_name().to_str()?.parse::<u32>().ok());
-    ids.find(|tid| {
+    threads_of(pid).into_iter().find(|tid| {
         let name = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
         name.is_ok_and(|name| name.trim_end() == wanted)
     })

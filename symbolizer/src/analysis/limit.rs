@@ -66,7 +66,8 @@ impl Limit {
         }
     }
 
-    /// Judges a number. A share is a share of zero. `unseen` is as in [`of_growth`](Self::of_growth).
+    /// Judges a number. A share is a share of zero. `unseen` is as in
+    /// [`of_growth`](Self::of_growth).
     pub fn of_number(self, amount: &Amount, unseen: f64) -> Ruling {
         let excess = amount.value - self.allows(0.0);
         let margin = REAL * amount.error();

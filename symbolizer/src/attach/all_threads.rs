@@ -27,13 +27,13 @@ const MOST_STACK: usize = 1 << 20;
 /// The threads. Dropping them lets all go on.
 pub(super) struct AllThreads {
     stopped: Vec<(Tracee, Registers)>,
-    /// Threads in the kernel that stop later: with the address at which they return.
+    /// Threads that are inside the kernel and stop later.
     pub(super) late: Vec<Tracee>,
     since: Instant,
 }
 
 /// Returns the ids of the threads.
-fn threads_of(pid: u32) -> Vec<u32> {
+pub(super) fn threads_of(pid: u32) -> Vec<u32> {
     let names = fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use heapprof_format::{ATTACH_LIBRARY, AttachInput};
 
+use super::all_threads::threads_of;
 use super::borrowed_code::{
     self, CODE, GATE, PATH, REGION, Slot, at_gate, gate, is_to_be_continued, resumed,
 };
@@ -46,17 +47,6 @@ struct Borrowed<'a> {
     resumed: Registers,
     gate: u64,
     memory: &'a Memory,
-}
-
-/// Returns the ids of the threads.
-fn threads_of(pid: u32) -> Vec<u32> {
-    let names = fs::read_dir(format!("/proc/{pid}/task"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    names
-        .filter_map(|name| name.file_name().to_str()?.parse().ok())
-        .collect()
 }
 
 /// Returns unused bytes behind the code of a module, on its last page. Bytes that a killed program

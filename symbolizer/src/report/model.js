@@ -1,6 +1,9 @@
 // The numbers of a page: what a group has at a moment, what a view makes of it, and how the groups add up. Nothing here draws.
 
-/** Where the numbers of bytes or blocks stand among a group's series; the errors stand four further. */
+/**
+ * Where the numbers of bytes or blocks stand among a group's series; the errors stand four
+ * further.
+ */
 const SERIES = { in_use: { bytes: 0, blocks: 1 }, allocated: { bytes: 2, blocks: 3 } };
 const ERRORS = 4;
 
@@ -12,7 +15,10 @@ const VIEWS = {
   allocated: { label: "allocated from A to B", needs_a: true },
 };
 
-/** The number of a series (moment, number, moment, number, …) at a moment: the last that is not after it. */
+/**
+ * The number of a series (moment, number, moment, number, …) at a moment: the last that is not
+ * after it.
+ */
 function at(series, moment) {
   if (series === undefined) return 0; // an exact recording has no errors
   let low = 0;
@@ -46,7 +52,10 @@ function numberOf(group, view, unit, a, b) {
   }
 }
 
-/** Of each frame, whether a text is in its function, its file with line, or its module; capitals or not. */
+/**
+ * Of each frame, whether a text is in its function, its file with line, or its module; capitals or
+ * not.
+ */
 function hitsOf(data, text) {
   const searched = text.toLowerCase();
   return data.frames.map((frame) => searched !== "" && Object.values(wordsOf(data, frame)).join("\n").toLowerCase().includes(searched));
@@ -57,14 +66,20 @@ function labelsOf(data, group) {
   return data.label_keys.map((key, index) => `${key}=${data.texts[group.labels[index]]}`);
 }
 
-/** Whether a group has a hit in its stack, or the text in a label. Of stacks whose callers are not told apart the site alone is searched. */
+/**
+ * Whether a group has a hit in its stack, or the text in a label. Of stacks whose callers are not
+ * told apart the site alone is searched.
+ */
 function isFound(data, group, hits, text) {
   const searched = text.toLowerCase();
   const isIn = (label) => searched !== "" && label.toLowerCase().includes(searched);
   return group.stack.some((frame) => hits[frame]) || labelsOf(data, group).some(isIn);
 }
 
-/** Of each group, whether it counts: all do where hits are only marked, and else those that are found ("only") or the others ("without"). */
+/**
+ * Of each group, whether it counts: all do where hits are only marked, and else those that are
+ * found ("only") or the others ("without").
+ */
 function countsOf(data, hits, found, text) {
   return data.groups.map((group) => found === "mark" || isFound(data, group, hits, text) === (found === "only"));
 }
@@ -81,13 +96,19 @@ function numbersOf(data, view, unit, a, b, counts) {
   return { numbers, total };
 }
 
-/** What a group is added up by: its site's frame, or the text of its value of a label's key; null: it has none. */
+/**
+ * What a group is added up by: its site's frame, or the text of its value of a label's key; null:
+ * it has none.
+ */
 function lineOf(data, group, by) {
   const key = data.label_keys.indexOf(by);
   return key < 0 ? group.site : group.labels[key];
 }
 
-/** Sites, or values of a label, with their own numbers, largest first; equal ones in the order of the groups. */
+/**
+ * Sites, or values of a label, with their own numbers, largest first; equal ones in the order of
+ * the groups.
+ */
 function sitesOf(data, numbers, by = "") {
   const sites = new Map();
   data.groups.forEach((group, index) => {
@@ -114,7 +135,10 @@ function nameOf(data, frame) {
   return `${text} ${module}`;
 }
 
-/** The tree of all stacks, from the root or, turned around, from the function that allocated. A node has its children largest first. */
+/**
+ * The tree of all stacks, from the root or, turned around, from the function that allocated. A
+ * node has its children largest first.
+ */
 function treeOf(data, numbers, from_callee) {
   const root = { frame: null, value: 0, variance: 0, own: 0, children: new Map() };
   data.groups.forEach((group, index) => {
@@ -165,7 +189,10 @@ function layout(root, focus, least) {
   return boxes;
 }
 
-/** The groups that a node is made of: those whose stack begins, from that end, as the way to the node does. */
+/**
+ * The groups that a node is made of: those whose stack begins, from that end, as the way to the
+ * node does.
+ */
 function groupsOf(data, node, from_callee) {
   const way = [];
   for (let step = node; step.parent; step = step.parent) way.unshift(nameOf(data, step.frame));
@@ -176,7 +203,9 @@ function groupsOf(data, node, from_callee) {
   return data.groups.filter(belongs);
 }
 
-/** What some groups had in use together, in bytes, at each moment up to the end of the last step. */
+/**
+ * What some groups had in use together, in bytes, at each moment up to the end of the last step.
+ */
 function curveOf(data, groups) {
   const curve = [];
   for (let moment = 0; moment <= data.steps.end_s.length; moment++) {
@@ -201,12 +230,18 @@ function momentAt(data, time) {
   return nearest;
 }
 
-/** What is chosen, as the end of the page's address, so that a link leads to it and a reload keeps it. */
+/**
+ * What is chosen, as the end of the page's address, so that a link leads to it and a reload keeps
+ * it.
+ */
 function linkOf({ view, unit, a, b, by, search, found }) {
   return new URLSearchParams({ view, unit, a, b, ...(by ? { by } : {}), ...(search === "" ? {} : { find: search, found }) }).toString();
 }
 
-/** What such an end chooses. What this page does not have is not chosen: the link may be another page's. */
+/**
+ * What such an end chooses. What this page does not have is not chosen: the link may be another
+ * page's.
+ */
 function chosenBy(data, link) {
   const said = new URLSearchParams(link);
   const most = data.steps.end_s.length + (data.peak?.is_known ? 1 : 0);

@@ -48,7 +48,10 @@ function curve(to, values) {
   to.append(svg);
 }
 
-/** The states of processes, in the order of the page. A file with another state has told of no process. */
+/**
+ * The states of processes, in the order of the page. A file with another state has told of no
+ * process.
+ */
 const STATES = ["running", "ended", "gone"];
 const isOfProcess = ({ state }) => STATES.includes(state);
 
