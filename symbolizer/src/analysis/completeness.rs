@@ -97,7 +97,7 @@ impl Profile {
         let more = lacks.len().saturating_sub(NAMED);
         lacks.truncate(NAMED);
         if more > 0 {
-            lacks.push(format!("and so is it of {more} more of the processes"));
+            lacks.push(format!("the same holds for {more} more of the processes"));
         }
         lacks
     }
@@ -136,7 +136,8 @@ impl Profile {
 
     /// Says which logs have no end, and whether their processes still run.
     fn no_end(&self) -> Option<NoEnd> {
-        const UNSEEN: &str = "its process is not seen here (killed, ended past libc as in Go, or of another machine or container)";
+        const UNSEEN: &str =
+            "not seen here (killed, ended past libc as in Go, or of another machine or container)";
         const OF_THE_LAST: &str = "numbers are those of its last record";
         let runs = self.parts.iter().map(|part| &part.run);
         let number = |ending| runs.clone().filter(|run| run.ending == ending).count();
@@ -148,22 +149,28 @@ impl Profile {
                     is_a_lack: false,
                 }),
                 Ending::CutOff => Some(NoEnd {
-                    words: format!("the log has no end, and {UNSEEN}: {OF_THE_LAST}"),
+                    words: format!(
+                        "the log has no end, and its process is {UNSEEN}: {OF_THE_LAST}"
+                    ),
                     is_a_lack: true,
                 }),
                 _ => None,
             };
         }
+        let whose = match gone {
+            1 => "its process is",
+            _ => "their processes are",
+        };
         let words = match (gone, running) {
             (0, 0) => return None,
             (0, n) => format!(
                 "still running: {n} of the processes, with the numbers of their last records so far"
             ),
             (n, 0) => format!(
-                "logs without an end: {n}, and {UNSEEN}; with the numbers of their last records"
+                "logs without an end: {n}, and {whose} {UNSEEN}; with the numbers of their last records"
             ),
             (n, running) => format!(
-                "logs without an end: {n}, and {UNSEEN}, and {running} of processes that still run; with the numbers of \
+                "logs without an end: {n}, and {whose} {UNSEEN}, and {running} of processes that still run; with the numbers of \
                  their last records"
             ),
         };
