@@ -27,3 +27,4 @@ pub(crate) mod procfs;
 pub(crate) mod seccomp;
 pub(crate) mod std_shims;
 pub(crate) mod sys;
+pub(crate) mod thread_locals;

@@ -187,6 +187,23 @@ fn spans_that_a_thread_publishes_are_labels() {
     assert_eq!(folded(&log), 0);
 }
 
+/// The library with the contexts is opened while threads run, closed, and opened again.
+#[test]
+fn spans_of_a_library_that_is_opened_are_labels() {
+    for plugin in ["context_plugin.so", "context_plugin_static.so"] {
+        let run = Run::fixture("opened_contexts").arg(plugin).interval(1);
+        let ran = run.run().well();
+        let log = ran.log().whole();
+        let spans = ran.stdout.lines().map(|line| {
+            let (span, bytes) = line.strip_prefix("span ")?.split_once(' ')?;
+            let bytes: u64 = bytes.parse().ok()?;
+            Some((span.to_owned(), (bytes, bytes)))
+        });
+        let spans = spans.collect::<Option<BTreeMap<_, _>>>().unwrap();
+        assert_eq!(by_label(&log, "span_id"), spans, "{plugin}");
+    }
+}
+
 /// A checkpoint repeats the labels of all stacks, and the resource.
 #[test]
 fn labels_stay_in_a_log_that_rotates() {

@@ -12,8 +12,8 @@
 //! the program. A namespace that dlmopen makes has its own libc and no hook of ours, and the flag
 //! changes nothing there. A walk that meets code of the new library looks its module up.
 //!
-//! A plain path depends on no caller. If somebody watches for new libraries ([`watch`]), libc's
-//! function is called for such a path.
+//! A plain path depends on no caller. While the process is recorded, libc's function is called for
+//! such a path, and the library is looked at before the program gets it.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -21,6 +21,8 @@ use std::sync::OnceLock;
 use crate::arch::entry_stubs::jump_with_flags;
 use crate::os::next_symbol::NextSymbol;
 use crate::os::{errno, sys};
+use crate::recording::labels;
+use crate::state::phase;
 use crate::unwind::{module_lookup, modules};
 
 static REAL_CLOSE: NextSymbol = NextSymbol::new(c"dlclose");
@@ -61,7 +63,7 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the address of libc's dlclose.
     let real: unsafe extern "C" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(real) };
     // SAFETY: the caller's promise.
-    let answer = unsafe { real(handle) };
+    let answer = labels::around_close(|| unsafe { real(handle) });
     modules::note_dlclose();
     if let Some(watcher) = WATCHER.get() {
         (watcher.closed)();
@@ -79,8 +81,8 @@ jump_with_flags! {
     two: real_dlopen, !DEEPBIND
 }
 
-/// Returns the function that opens that library: libc's dlopen, one that watches, or one that
-/// fails, if there is none.
+/// Returns the function that opens that library: libc's dlopen, one that looks at the library, or
+/// one that fails, if there is none.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -90,9 +92,9 @@ unsafe extern "C" fn real_dlopen(path: *const c_char) -> *mut c_void {
     }
     module_lookup::note_dlopen();
     // SAFETY: the caller's promise.
-    if WATCHER.get().is_some() && !path.is_null() && is_plain_path(unsafe { CStr::from_ptr(path) })
-    {
-        return open_and_tell as *mut c_void;
+    let is_plain = !path.is_null() && is_plain_path(unsafe { CStr::from_ptr(path) });
+    if is_plain && phase::is_recording() {
+        return open_and_look as *mut c_void;
     }
     REAL_OPEN
         .address()
@@ -105,11 +107,11 @@ fn is_plain_path(path: &CStr) -> bool {
     path.contains(&b'/') && !path.contains(&b'$')
 }
 
-/// Opens a library, and tells the watcher.
+/// Opens a library, and looks at it.
 ///
 /// # Safety
 /// As dlopen(3), with a path.
-unsafe extern "C-unwind" fn open_and_tell(path: *const c_char, flags: c_int) -> *mut c_void {
+unsafe extern "C-unwind" fn open_and_look(path: *const c_char, flags: c_int) -> *mut c_void {
     let Some(real) = REAL_OPEN.address() else {
         return std::ptr::null_mut();
     };
@@ -119,9 +121,12 @@ unsafe extern "C-unwind" fn open_and_tell(path: *const c_char, flags: c_int) -> 
         unsafe { std::mem::transmute(real) };
     // SAFETY: the caller's promise.
     let handle = unsafe { real(path, flags) };
-    if let Some(watcher) = WATCHER.get().filter(|_| !handle.is_null()) {
+    if !handle.is_null() {
         let errno = errno::get();
-        (watcher.opened)(threads);
+        labels::after_open();
+        if let Some(watcher) = WATCHER.get() {
+            (watcher.opened)(threads);
+        }
         errno::set(errno);
     }
     handle

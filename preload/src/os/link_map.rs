@@ -208,6 +208,13 @@ impl Module {
         Some(symbol.st_value)
     }
 
+    /// Returns the address of a variable, if the module defines it.
+    pub(crate) fn object(&self, name: &CStr) -> Option<usize> {
+        let symbols = self.symbols()?;
+        let symbol = symbols.symbol(name, |it| it.st_info & 15 == STT_OBJECT)?;
+        Some(symbols.bias.wrapping_add(symbol.st_value as usize))
+    }
+
     /// Returns true if the module imports the function. It searches the relocations, because GNU's
     /// hash table lists only the defined symbols and does not tell the number of the others.
     fn calls(&self, name: &CStr) -> bool {
@@ -302,7 +309,8 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Bit of a version that new programs are not bound to.
 const HIDDEN: u16 = 0x8000;
-/// Type of an ordinary function.
+/// Types of symbols: a variable, an ordinary function, a thread-local variable.
+const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
 const STT_TLS: u8 = 6;
 /// Type of a symbol: a resolver, which chooses the function.

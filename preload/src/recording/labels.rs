@@ -31,9 +31,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering}
 
 use heapprof_format::{ANY_LABEL, FOLDED_LABEL, MAX_LABELS, SPAN_ID, TRACE_ID};
 
+use crate::os::link_map;
 use crate::recording::labels::table::Table;
 use crate::recording::thread_context::{self, Context};
-use crate::state::thread::Thread;
+use crate::state::thread::{self, Inside, Thread};
 use crate::state::{counters, process};
 
 /// Most keys.
@@ -93,7 +94,30 @@ struct LabelSet {
 /// At boot: sets the number of values that a key may have, and looks for contexts of the program.
 pub(crate) fn prepare(most_values: u32) {
     MOST_VALUES.store(most_values, Ordering::Relaxed);
-    if thread_context::prepare() {
+    look_for_contexts(true);
+}
+
+/// After the program has opened a library: looks for its contexts.
+pub(crate) fn after_open() {
+    let Some(entered) = thread::current().enter() else {
+        return;
+    };
+    entered.thread.inside.set(Inside::Ours);
+    link_map::while_unchanged(&mut || look_for_contexts(false));
+}
+
+/// Closes a library by `close`. Its contexts may go with it, so none is read meanwhile.
+pub(crate) fn around_close<R>(close: impl FnOnce() -> R) -> R {
+    let had_one = thread_context::forget();
+    let result = close();
+    if had_one {
+        after_open();
+    }
+    result
+}
+
+fn look_for_contexts(at_start: bool) {
+    if thread_context::look(at_start) {
         ARE_USED.store(true, Ordering::Relaxed);
     }
 }

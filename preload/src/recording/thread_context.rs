@@ -14,13 +14,14 @@
 //! the record is checked before it is read. A fault remains possible if another thread unmaps the
 //! page between check and load.
 //!
-//! Not here: a library with the symbol that comes by dlopen. A thread may have no memory for its
-//! variables yet, and the loader would allocate the memory.
+//! The variable is found in the modules of the start, and in a library that the program opens by a
+//! path. Not here: a library that is opened by its name alone, which is found in the next call of
+//! `dlopen` with a path; in a libc that does not tell where it keeps such variables
+//! (`os/thread_locals`), any library that is opened.
 
-use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::arch::thread_block::thread_pointer;
+use crate::os::thread_locals::{self, Block};
 use crate::os::{link_map, sys};
 
 /// Words of a context in a stack lane: lengths, the two ids, attributes.
@@ -38,68 +39,59 @@ const LENGTH_AT: usize = 26;
 
 const PAGE: u64 = 4096;
 
-/// Distance from the thread pointer to the pointer; 0: the program has none.
-static DISTANCE: AtomicU64 = AtomicU64::new(0);
+/// Where the pointer is; null: the program has none. Never freed, because a thread may be reading
+/// it. A program changes it as seldom as it opens or closes the library with the pointer.
+static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
 
-/// At boot: finds the pointer. Returns true if there is one.
-pub(crate) fn prepare() -> bool {
+/// The place of the pointer in each thread.
+#[derive(PartialEq)]
+struct Place {
+    block: Block,
+    /// Offset of the pointer in the block.
+    offset: u64,
+}
+
+/// Looks for the pointer in all modules. Returns true if the program has it. Called at boot
+/// (`at_start`), and after the program has opened or closed a library, under the loader's lock.
+pub(crate) fn look(at_start: bool) -> bool {
     let found = link_map::modules().find_map(|module| {
         let offset = module.thread_local(c"otel_thread_ctx_v1")?;
-        Some((module.address(0), offset))
+        // An attached library does not learn when a module is closed. Blocks at one distance stay
+        // readable.
+        let is_kept = |block: &Block| !cfg!(feature = "attach") || block.is_at_one_distance();
+        let block = thread_locals::block_of(module, at_start).filter(is_kept)?;
+        Some(Place { block, offset })
     });
-    let Some((bias, offset)) = found else {
-        return false;
-    };
-    let mut block = Block { bias, address: 0 };
-    // SAFETY: the callback's data is the block above, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut block).cast()) };
-    if cfg!(feature = "attach") && !is_static(block.address) {
-        return false;
+    // SAFETY: null, or a place that is never freed.
+    let before = unsafe { PLACE.load(Ordering::Acquire).as_ref() };
+    if found.as_ref() != before {
+        let place = found.map_or(std::ptr::null_mut(), |it| Box::into_raw(Box::new(it)));
+        PLACE.store(place, Ordering::Release);
+        return !place.is_null();
     }
-    if block.address != 0 {
-        let address = block.address.wrapping_add(offset);
-        // Modules of the start have their blocks at one distance in every thread.
-        DISTANCE.store(
-            address.wrapping_sub(thread_pointer() as u64),
-            Ordering::Relaxed,
-        );
-    }
-    block.address != 0
+    before.is_some()
 }
 
-/// Returns true if that thread-local block of this thread, which libc has made, is at one distance
-/// in every thread. Between the frames of the thread and its pointer, there are no other blocks.
-fn is_static(block: u64) -> bool {
-    let frame = 0u8;
-    (&raw const frame as u64..thread_pointer() as u64).contains(&block)
-}
-
-/// The thread-local block of a module in this thread.
-struct Block {
-    bias: u64,
-    address: u64,
-}
-
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
-    // SAFETY: the loader passes an info that is valid for the call, and returns our own block.
-    let (info, block) = unsafe { (&*info, &mut *data.cast::<Block>()) };
-    if info.dlpi_addr == block.bias {
-        block.address = info.dlpi_tls_data as u64;
-    }
-    0
+/// Before the program closes a library: forgets the pointer, whose memory may go with it. Returns
+/// true if there was one.
+pub(crate) fn forget() -> bool {
+    !PLACE.swap(std::ptr::null_mut(), Ordering::AcqRel).is_null()
 }
 
 /// Reads the context of this thread into `words`, which are zero. Returns the number of words; 0:
 /// there is none, and the words are still zero.
 pub(crate) fn read(words: &mut [u64; WORDS]) -> usize {
-    let distance = DISTANCE.load(Ordering::Relaxed);
-    if distance == 0 {
+    // SAFETY: null, or a place that is never freed.
+    let Some(place) = (unsafe { PLACE.load(Ordering::Acquire).as_ref() }) else {
         return 0;
-    }
-    let place = thread_pointer().wrapping_add(distance as usize);
-    // SAFETY: the thread-local block of a module that is never unloaded has the pointer at this
-    // distance in every thread. Volatile: this thread's other code stores it.
-    let record = unsafe { place.cast::<u64>().read_volatile() };
+    };
+    let Some(block) = place.block.of_this_thread() else {
+        return 0;
+    };
+    // SAFETY: the module's block in this thread, which has the pointer at this offset. The library
+    // that it belongs to is loaded: before it is closed, the place is forgotten. Volatile: this
+    // thread's other code stores it.
+    let record = unsafe { (block.wrapping_add(place.offset) as *const u64).read_volatile() };
     if record == 0 || !is_readable(record, HEAD) {
         return 0;
     }
