@@ -141,9 +141,12 @@ int main(int argc, char **argv)
     mark("phase-buffers");
 
     pthread_t threads[THREADS];
+    pthread_attr_t large_stack; /* musl's default is 128 KiB */
+    if (pthread_attr_init(&large_stack) != 0 || pthread_attr_setstacksize(&large_stack, 8 << 20) != 0)
+        return 1;
     pthread_barrier_init(&barrier, NULL, THREADS + 1);
     for (int i = 0; i < THREADS; i++)
-        if (pthread_create(&threads[i], NULL, uses_its_stack, &stack_of[i]) != 0)
+        if (pthread_create(&threads[i], &large_stack, uses_its_stack, &stack_of[i]) != 0)
             return 1;
     pthread_barrier_wait(&barrier);
 

@@ -25,7 +25,7 @@ pub struct Build {
 }
 
 /// Returns true if the fixtures are programs of musl.
-pub(crate) fn is_over_musl() -> bool {
+pub fn is_over_musl() -> bool {
     std::env::var_os("HEAPPROF_TEST_LIBC").is_some_and(|libc| libc == "musl")
 }
 

@@ -351,7 +351,7 @@ fn for_each_allocator(
     take: &mut Take<'_>,
     outcomes: &mut Vec<Outcome>,
 ) {
-    let is_program = module.path().is_empty();
+    let is_program = module.is_program();
     let path = if is_program {
         EXECUTABLE
     } else {

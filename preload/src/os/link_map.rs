@@ -153,16 +153,33 @@ pub(crate) fn caller_of(name: &CStr) -> Option<&'static CStr> {
         .map(Module::path)
 }
 
+/// glibc's name of the module that the kernel maps into every process.
+const VDSO: &CStr = c"linux-vdso.so.1";
+
 impl Module {
     /// Returns the address of the module's dynamic section, which no other loaded module has.
     pub(crate) fn identity(&self) -> usize {
         self.dynamic.addr()
     }
 
-    /// Returns the module's path in the loader's spelling. The program's path is empty.
+    /// Returns the module's path in the loader's spelling. The program's path is empty. The names
+    /// of the program and of the vDSO are glibc's: musl has the program's first argument for the
+    /// program, and an empty name for the vDSO.
     pub(crate) fn path(&self) -> &CStr {
+        if self.is_program() {
+            return c"";
+        }
+        // SAFETY: asks for one number of the auxiliary vector.
+        if self.bias as u64 == unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } {
+            return VDSO;
+        }
         // SAFETY: the loader's C string.
         unsafe { CStr::from_ptr(self.name) }
+    }
+
+    /// Returns true if the module is the program.
+    pub(crate) fn is_program(&self) -> bool {
+        std::ptr::from_ref(self) as u64 == first()
     }
 
     /// Returns true if the module is this library.
@@ -197,7 +214,7 @@ impl Module {
     /// others.
     fn may_define(&self, name: &CStr) -> bool {
         let defines = |symbols: Symbols| symbols.function(name).is_some();
-        self.path() != c"linux-vdso.so.1" && self.symbols().is_none_or(defines)
+        self.path() != VDSO && self.symbols().is_none_or(defines)
     }
 
     /// Returns the place of a thread-local variable in the module's thread-local block, if the
