@@ -83,7 +83,16 @@ function draw({ processes, left_out: leftOut }) {
     cell(row, it.in_use_error_bytes > 0 ? bytes(NINETY_FIVE * it.in_use_error_bytes) : "", "number faint less");
     curve(cell(row, "", "less"), it.in_use_past_bytes);
     const growth = it.growth_bytes_per_second;
-    cell(row, growth === null || it.state !== "running" ? "" : `${growth > 0 ? "+" : ""}${bytes(growth * 60)}/min`, "number less");
+    const has_growth = growth !== null && it.state === "running";
+    const rate = cell(row, has_growth ? `${growth > 0 ? "+" : ""}${bytes(growth * 60)}/min` : "", "number less");
+    const error = NINETY_FIVE * it.growth_error_bytes_per_second;
+    if (has_growth && error > 0) {
+      rate.title = `± ${bytes(error * 60)}/min at most (95 %)`;
+      if (Math.abs(growth) < error) {
+        rate.className += " faint";
+        rate.title += ": may be noise";
+      }
+    }
     cell(row, bytes(it.allocated_bytes), "number more");
     cell(row, it.resident_bytes === null ? "" : bytes(it.resident_bytes), "number more");
     cell(row, `${bytes(it.log_bytes)}${it.faults.length > 0 ? ", damaged" : ""}`, "number more");

@@ -83,8 +83,9 @@ pub(super) struct Summary {
     pub(super) error: Option<String>,
     /// Bytes in use at moments of the recent past, the newest last.
     pub(super) past: Vec<u64>,
-    /// Bytes a second over the recent past; `None`: not yet known.
-    pub(super) growth: Option<f64>,
+    /// Bytes a second over the recent past, with the most that their standard error can be; `None`:
+    /// not yet known.
+    pub(super) growth: Option<(f64, f64)>,
     pub(super) state: LogState,
 }
 
@@ -94,7 +95,7 @@ pub(super) struct State {
     follower: Follower,
     summary: Summary,
     names: GrowingNames,
-    past: VecDeque<(Instant, u64)>,
+    past: VecDeque<Moment>,
     presence: Presence,
     asked_for: Instant,
     looked: Option<Instant>,
@@ -102,6 +103,35 @@ pub(super) struct State {
     settled: Option<(u64, u64)>,
     /// The last answer, for clients that ask for the same at once.
     pub(super) answer: Option<Answer>,
+}
+
+/// What a process has in use at a moment, and has allocated until then.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    at: Instant,
+    in_use: u64,
+    /// Variances of the bytes in use, and of the bytes that were allocated.
+    in_use_variance: f64,
+    allocated_variance: f64,
+}
+
+impl Moment {
+    /// The most that the standard error of the difference to a later moment can be, in bytes.
+    ///
+    /// A block that is in use at both moments adds nothing to it. So the variance is at most the
+    /// sum of the two, and at most that of all blocks that came and went in between.
+    fn most_error_until(&self, later: &Moment) -> f64 {
+        let came = later.allocated_variance - self.allocated_variance;
+        let went = came - (later.in_use_variance - self.in_use_variance);
+        let both = self.in_use_variance + later.in_use_variance;
+        // A log that begins anew has allocated less than before.
+        let is_one_log = came >= 0.0 && went >= 0.0;
+        if is_one_log {
+            both.min(came + went).sqrt()
+        } else {
+            both.sqrt()
+        }
+    }
 }
 
 /// An answer that was computed.
@@ -269,21 +299,28 @@ impl State {
 
     /// Keeps the bytes in use of now, for the growth.
     fn remember(&mut self) {
-        let is_due = |&(at, _): &(Instant, u64)| at.elapsed() >= BETWEEN;
+        let is_due = |moment: &Moment| moment.at.elapsed() >= BETWEEN;
         if !self.past.back().is_none_or(is_due) {
             return;
         }
-        self.past
-            .push_back((Instant::now(), self.summary.numbers.in_use_bytes));
+        let totals = self.follower.totals();
+        self.past.push_back(Moment {
+            at: Instant::now(),
+            in_use: self.summary.numbers.in_use_bytes,
+            in_use_variance: totals.in_use.bytes_error().powi(2),
+            allocated_variance: totals.allocated.bytes_error().powi(2),
+        });
         if self.past.len() > MOMENTS {
             self.past.pop_front();
         }
-        self.summary.past = self.past.iter().map(|(_, bytes)| *bytes).collect();
+        self.summary.past = self.past.iter().map(|moment| moment.in_use).collect();
         let (Some(first), Some(last)) = (self.past.front(), self.past.back()) else {
             return;
         };
-        let seconds = last.0.duration_since(first.0).as_secs_f64();
-        self.summary.growth = (seconds > 0.0).then(|| (last.1 as f64 - first.1 as f64) / seconds);
+        let seconds = last.at.duration_since(first.at).as_secs_f64();
+        let grown = last.in_use as f64 - first.in_use as f64;
+        self.summary.growth =
+            (seconds > 0.0).then(|| (grown / seconds, first.most_error_until(last) / seconds));
     }
 
     fn forget_if_unused(&mut self, path: &Path) {
@@ -382,5 +419,31 @@ fn in_words(error: &io::Error) -> String {
             "not permitted: run heapprof serve as the user of the program, or as root".into()
         }
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_as_uncertain_as_the_blocks_that_it_is_of() {
+        let at = Instant::now();
+        let moment = |in_use_variance, allocated_variance| Moment {
+            at,
+            in_use: 0,
+            in_use_variance,
+            allocated_variance,
+        };
+        let error = |first: Moment, last| first.most_error_until(&last).powi(2).round();
+        // Blocks with a variance of 9 came and stay, beside others of 100.
+        assert_eq!(error(moment(100.0, 400.0), moment(109.0, 409.0)), 9.0);
+        // Blocks with a variance of 4 came and went.
+        assert_eq!(error(moment(100.0, 400.0), moment(100.0, 404.0)), 8.0);
+        // So many came and went that the two states tell more.
+        assert_eq!(error(moment(100.0, 400.0), moment(90.0, 9000.0)), 190.0);
+        // Another log.
+        assert_eq!(error(moment(100.0, 400.0), moment(1.0, 1.0)), 101.0);
+        assert_eq!(error(moment(0.0, 0.0), moment(0.0, 0.0)), 0.0);
     }
 }

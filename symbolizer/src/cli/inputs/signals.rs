@@ -34,7 +34,7 @@ impl Signals {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let time = libc::timespec {
-                tv_sec: libc::time_t::try_from(left.as_secs()).unwrap_or(libc::time_t::MAX),
+                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: libc::c_long::from(left.subsec_nanos()),
             };
             let none = std::ptr::null_mut();
