@@ -105,7 +105,7 @@ pub(super) struct State {
     pub(super) answer: Option<Answer>,
 }
 
-/// What a process has in use at a moment, and has allocated until then.
+/// The state of a process at a moment.
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     at: Instant,
