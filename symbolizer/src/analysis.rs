@@ -8,6 +8,7 @@ pub(crate) mod completeness;
 pub(crate) mod diff;
 pub(crate) mod doubt;
 pub(crate) mod dump_triggers;
+pub(crate) mod explain;
 pub(crate) mod growth;
 pub(crate) mod health;
 pub(crate) mod limit;

@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    attach, bundle, completions, ctl, detach, diff, dump, export, info, join, man, push, report,
-    rss, run, serve, symbolize, timeline, top, tree, watch,
+    attach, bundle, completions, ctl, detach, diff, dump, explain, export, info, join, man, push,
+    report, rss, run, serve, symbolize, timeline, top, tree, watch,
 };
 use heapprof_symbolizer::memory::OF_SERVICES;
 use options::quantity::bytes;
@@ -68,6 +68,7 @@ enum Command {
     Dump(dump::Args),
     Diff(diff::Args),
     Timeline(timeline::Args),
+    Explain(explain::Args),
     Report(report::Args),
     Tree(tree::Args),
     Rss(rss::Args),
@@ -107,6 +108,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Dump(args) => dump::run(&args)?,
         Command::Diff(args) => diff::run(&args)?,
         Command::Timeline(args) => timeline::run(&args)?,
+        Command::Explain(args) => explain::run(&args)?,
         Command::Report(args) => report::run(&args)?,
         Command::Tree(args) => tree::run(&args)?,
         Command::Rss(args) => rss::run(&args)?,

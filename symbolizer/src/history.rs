@@ -19,12 +19,14 @@
 //!
 //! Not here: which events of a log count (`read::fold`).
 
+pub(crate) mod courses;
 pub(crate) mod curve;
 pub(crate) mod lifetimes;
 pub(crate) mod over_time;
 pub(crate) mod slope;
 pub(crate) mod temporary;
 
+use crate::history::courses::{Courses, RowCourses};
 use crate::history::lifetimes::Lifetimes;
 use crate::history::over_time::OverTime;
 use crate::history::slope::{Slope, Sums};
@@ -133,6 +135,8 @@ pub(crate) struct History {
     in_use: Estimate,
     largest: Fixed,
     maximum: u64,
+    /// The courses of all rows: kept when asked for.
+    courses: Option<Courses>,
 }
 
 impl History {
@@ -155,7 +159,28 @@ impl History {
             in_use: Estimate::default(),
             largest: Fixed::default(),
             maximum: 0,
+            courses: None,
         }
+    }
+
+    /// Keeps the courses of all rows, too.
+    pub(crate) fn keep_courses(&mut self) {
+        self.courses = Some(Courses::default());
+    }
+
+    /// The courses as of that time, if they are kept: what lives then stays.
+    pub(crate) fn take_courses(&mut self, time_ns: u64) -> Option<RowCourses> {
+        let mut courses = self.courses.take()?;
+        let mut live: Vec<(&u64, &Birth)> = self.live.iter().collect();
+        // As in `finish`: the order of the sums is that of the samples.
+        live.sort_unstable_by_key(|(id, _)| **id);
+        for (_, birth) in live {
+            if birth.counts {
+                let weight = Weight::of(birth.size, birth.interval);
+                courses.stays(birth.row, birth.time_ns.max(self.since_ns), &weight);
+            }
+        }
+        Some(courses.finish(self.since_ns, time_ns))
     }
 
     /// Says that knowledge begins at that time. Blocks in use then are reported with their own
@@ -180,6 +205,9 @@ impl History {
         let state = self.row(came.row);
         state.in_use.add(&weight);
         state.past.slack.add(&weight.carrying(came.slack));
+        if let Some(courses) = &mut self.courses {
+            courses.came(came.row, came.time_ns.max(self.since_ns), &weight);
+        }
         self.in_use.add(&weight);
         if self.in_use.bytes_fixed() > self.largest {
             self.largest = self.in_use.bytes_fixed();
@@ -247,6 +275,9 @@ impl History {
         state.past.heaptime.add(&weight, held_ns / 1000);
         if is_temporary {
             state.past.temporary.add(&weight);
+        }
+        if let Some(courses) = &mut self.courses {
+            courses.went(birth.row, time_ns, &weight);
         }
         self.in_use.remove(&weight);
         if self.knows_age_of(&birth) {

@@ -59,6 +59,9 @@ pub use access::Access;
 pub use analysis::completeness::Recorded;
 pub use analysis::diff::{Diff, DiffSite, Differences, SourceLine, Unlike};
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
+pub use analysis::explain::forecast::{Forecast, Interval, LONGEST_S};
+pub use analysis::explain::kind::Kind;
+pub use analysis::explain::{Churn, Explanation, Finding};
 pub use analysis::growth::Scale;
 pub use analysis::health::Health;
 pub use analysis::limit::{Limit, Ruling};
@@ -71,6 +74,7 @@ pub use analysis::view::{Reading, View, ViewError, paired_difference_of_log, pro
 pub use export::bundle::{BundleError, Bundled, write_bundle};
 pub use export::diff_graph::DiffGraph;
 pub use history::Past;
+pub use history::courses::{Course, CourseStep, RowCourses, Sum};
 pub use history::lifetimes::Lifetimes;
 pub use history::over_time::OverTime;
 pub use history::slope::Slope;

@@ -71,6 +71,8 @@ pub struct Reading {
     /// True if pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
     /// temporary. They take memory for live blocks once more.
     pub pasts: Option<Temporary>,
+    /// True if the courses of all rows are wanted beside the pasts ([`Profile::courses`]).
+    pub courses: bool,
     /// Other things to keep.
     pub detail: Detail,
     /// True if it is one of several logs that are added up. A time, of the clock on the wall or
@@ -108,7 +110,14 @@ pub fn profile_of_view(
             .without_inherited(reading.without_inherited)
             .within(span);
         match reading.pasts {
-            Some(temporary) if reading.view.has_past() => fold.with_pasts(temporary),
+            Some(temporary) if reading.view.has_past() => {
+                let fold = fold.with_pasts(temporary);
+                if reading.courses {
+                    fold.with_courses()
+                } else {
+                    fold
+                }
+            }
             _ => fold,
         }
     };

@@ -11,6 +11,7 @@ pub(crate) mod ctl;
 pub(crate) mod detach;
 pub(crate) mod diff;
 pub(crate) mod dump;
+pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod info;
 pub(crate) mod join;

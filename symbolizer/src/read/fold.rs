@@ -124,6 +124,14 @@ impl Fold {
         self
     }
 
+    /// Keeps the courses of all rows beside their pasts.
+    pub(crate) fn with_courses(mut self) -> Self {
+        if let Some(history) = &mut self.history {
+            history.keep_courses();
+        }
+        self
+    }
+
     /// Keeps the curve of bytes in use as well.
     pub(crate) fn with_curve(mut self) -> Self {
         self.curve = Some(Curve::default());
@@ -388,10 +396,11 @@ impl Fold {
         if let Some(paired) = self.paired {
             self.profile.changes = paired.finish();
         }
-        if let Some(history) = self.history {
+        if let Some(mut history) = self.history {
             let end_ns = self
                 .span
                 .map_or(self.profile.run.duration_ns, |span| span.to.time_ns());
+            self.profile.courses = history.take_courses(end_ns).unwrap_or_default();
             (self.profile.pasts, self.profile.lifetimes) = history.finish(end_ns);
         }
         let survived = self.span.and_then(|span| span.survived_ns);

@@ -1,0 +1,235 @@
+//! Explanation: what the memory of a run does and who does it, the most important first.
+//!
+//! Each allocation site gets a verdict from its conduct over time (`explain::conduct`,
+//! `explain::kind`). Beside the sites, the whole program is looked at: memory that is taken and
+//! given back at once, and the time until a limit is reached.
+//!
+//! The rules and what they find in programs of known conduct are in docs/explain.md.
+
+pub(crate) mod conduct;
+pub(crate) mod forecast;
+pub(crate) mod kind;
+
+use crate::analysis::explain::conduct::Conduct;
+use crate::analysis::explain::forecast::Forecast;
+use crate::analysis::explain::kind::Kind;
+use crate::history::courses::Course;
+use crate::model::amount::Amount;
+use crate::model::measure::Measure;
+use crate::model::metric::Metric;
+use crate::model::profile::Profile;
+use crate::naming::site::{SiteKey, SiteMap};
+use crate::naming::symbols::Symbols;
+
+/// The part of the most bytes in use that matters.
+const MATTERS: f64 = 0.01;
+/// The part of all allocations of which most are temporary that is worth a finding.
+const MUCH_CHURN: f64 = 0.1;
+/// The part of a site's allocations that are temporary.
+const MOSTLY: f64 = 0.8;
+
+/// What a site does, with its numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// What it does.
+    pub kind: Kind,
+    /// The site.
+    pub site: SiteKey,
+    /// Bytes in use at the end.
+    pub in_use: Amount,
+    /// The growth of the lower envelope, in bytes a second, with its standard error.
+    pub growth: f64,
+    /// See [`growth`](Finding::growth).
+    pub growth_error: f64,
+    /// The most bytes in use, and when, in nanoseconds.
+    pub highest: f64,
+    /// See [`highest`](Finding::highest).
+    pub highest_ns: u64,
+    /// The part of what was in use at half of the time that was freed later.
+    pub gone: f64,
+    /// Freed in the second half of the time, in bytes.
+    pub freed_late: f64,
+    /// Bytes in use, on average over the second half.
+    pub mean: f64,
+    /// How often it rose.
+    pub rises: usize,
+    /// Samples that the verdict rests on.
+    pub samples: u64,
+}
+
+/// A site that allocates much and frees it at once.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Churn {
+    /// The site.
+    pub site: SiteKey,
+    /// Bytes that it allocated, and those of them that were temporary.
+    pub allocated: f64,
+    /// See [`allocated`](Churn::allocated).
+    pub temporary: f64,
+    /// The part of all bytes of the program.
+    pub share: f64,
+}
+
+/// See the module's text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Explanation {
+    /// Verdicts on sites: those to look into first, each kind by size.
+    pub findings: Vec<Finding>,
+    /// Memory that is taken and given back at once.
+    pub churn: Vec<Churn>,
+    /// When the limit is reached that comes first; `None`: there is none.
+    pub forecast: Option<Forecast>,
+    /// True if the run is too short, or has too few samples, to say what grows.
+    pub is_too_short: bool,
+}
+
+impl Explanation {
+    /// Explains a profile that was read with pasts and courses.
+    pub fn of(profile: &Profile, symbols: &Symbols) -> Explanation {
+        let map = SiteMap::of(profile, symbols);
+        let mut sites: Vec<SiteSum> = Vec::new();
+        sites.resize_with(map.keys().len(), SiteSum::default);
+        let mut whole = Course::default();
+        let none = Course::default();
+        for (index, row) in profile.rows.iter().enumerate() {
+            let course = profile.courses.rows.get(index).unwrap_or(&none);
+            conduct::add(&mut whole, course);
+            let Some(site) = map.own(row.stack) else {
+                continue;
+            };
+            let sum = &mut sites[site];
+            conduct::add(&mut sum.course, course);
+            sum.in_use += Measure::Basic(Metric::InUseBytes).of_row(profile, index);
+            sum.allocated += row.totals.allocated.bytes_f64();
+            sum.temporary += profile
+                .pasts
+                .get(index)
+                .map_or(0.0, |past| past.temporary.bytes_f64());
+        }
+        let first = profile.courses.first;
+        let most = profile.peak.map_or(0.0, |peak| peak.bytes.to_f64());
+        let peak_step = peak_step(profile);
+        let step_s = profile.courses.step_ns as f64 / 1e9;
+        let least = MATTERS * most;
+        let mut findings: Vec<Finding> = Vec::new();
+        for (key, sum) in map.keys().iter().zip(&sites) {
+            let Some(conduct) = Conduct::of(&sum.course, first) else {
+                continue;
+            };
+            let at_peak = conduct.highest_at.abs_diff(peak_step) <= 1;
+            if let Some(kind) = Kind::of(&conduct, least, at_peak) {
+                findings.push(Finding {
+                    kind,
+                    site: key.clone(),
+                    in_use: sum.in_use,
+                    growth: conduct.growth() / (conduct.span * step_s),
+                    growth_error: conduct.error / (conduct.span * step_s),
+                    highest: conduct.highest,
+                    highest_ns: conduct.highest_at as u64 * profile.courses.step_ns,
+                    gone: conduct.gone,
+                    freed_late: conduct.went,
+                    mean: conduct.mean,
+                    rises: conduct.rises,
+                    samples: conduct.samples,
+                });
+            }
+        }
+        findings.sort_by(|a, b| {
+            (!a.kind.is_trouble(), -a.weight(), &a.site.function)
+                .partial_cmp(&(!b.kind.is_trouble(), -b.weight(), &b.site.function))
+                .unwrap_or(std::cmp::Ordering::Equal)
+        });
+        let whole = Conduct::of(&whole, first);
+        let forecast = profile.memory.zip(whole.as_ref());
+        Explanation {
+            findings,
+            churn: churn(map.keys(), &sites),
+            forecast: forecast
+                .and_then(|(reading, whole)| Forecast::of(&reading, whole, step_s, least)),
+            is_too_short: whole.is_none(),
+        }
+    }
+
+    /// Returns true if nothing is to look into.
+    pub fn is_well(&self) -> bool {
+        !self.is_too_short
+            && self.churn.is_empty()
+            && self
+                .findings
+                .iter()
+                .all(|finding| !finding.kind.is_trouble())
+            && self
+                .forecast
+                .as_ref()
+                .is_none_or(|forecast| !forecast.is_near())
+    }
+}
+
+impl Finding {
+    /// What counts for the order: the bytes that it has, or takes.
+    fn weight(&self) -> f64 {
+        match self.kind {
+            Kind::Burst | Kind::Periodic => self.highest,
+            _ => self.in_use.value.max(self.mean),
+        }
+    }
+}
+
+/// The sums of a site.
+#[derive(Debug, Clone, Default)]
+struct SiteSum {
+    course: Course,
+    in_use: Amount,
+    allocated: f64,
+    temporary: f64,
+}
+
+/// The step of the peak.
+fn peak_step(profile: &Profile) -> usize {
+    let time_ns = profile.peak.map_or(0, |peak| peak.time_ns);
+    (time_ns / profile.courses.step_ns.max(1)) as usize
+}
+
+fn churn(keys: &[SiteKey], sites: &[SiteSum]) -> Vec<Churn> {
+    let all: f64 = sites.iter().map(|sum| sum.allocated).sum();
+    let is_much =
+        |sum: &SiteSum| sum.allocated > MUCH_CHURN * all && sum.temporary > MOSTLY * sum.allocated;
+    let mut churn: Vec<Churn> = keys
+        .iter()
+        .zip(sites)
+        .filter(|(_, sum)| is_much(sum))
+        .map(|(key, sum)| Churn {
+            site: key.clone(),
+            allocated: sum.allocated,
+            temporary: sum.temporary,
+            share: sum.allocated / all,
+        })
+        .collect();
+    churn.sort_by(|a, b| b.temporary.total_cmp(&a.temporary));
+    churn
+}
+
+/// The part of what was usually in use below which a program is taken to be ending.
+const ENDING: f64 = 0.5;
+
+impl Profile {
+    /// Returns the time after which a program frees its memory because it ends, by the courses of a
+    /// whole run, in nanoseconds; `None`: it does not. What stays is judged at that time.
+    pub fn end_of_use_ns(&self) -> Option<u64> {
+        let mut whole = Course::default();
+        for course in &self.courses.rows {
+            conduct::add(&mut whole, course);
+        }
+        let steps = &whole.steps;
+        let late = &steps[steps.len() * 3 / 4..];
+        let mut levels: Vec<f64> = late.iter().map(|step| step.high).collect();
+        levels.sort_by(f64::total_cmp);
+        let usual = *levels.get(levels.len() / 2)?;
+        if steps.last()?.low >= ENDING * usual {
+            return None;
+        }
+        let last = steps.iter().rposition(|step| step.low >= ENDING * usual)?;
+        // The step that is full is whole.
+        Some((last as u64 + 1) * self.courses.step_ns)
+    }
+}

@@ -1,0 +1,95 @@
+//! Kinds: the verdict on a site, from its conduct.
+
+use crate::analysis::explain::conduct::Conduct;
+use crate::model::change::REAL;
+
+/// What the memory of a site does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// It grows, and old blocks hardly ever go.
+    Leak,
+    /// A few blocks that are replaced by ever larger ones.
+    GrowingBlock,
+    /// It grows, but old blocks go: it is filled faster than it is emptied.
+    Backlog,
+    /// For a short time it has much more than otherwise, when the whole program has its most.
+    Burst,
+    /// It rises and falls again and again.
+    Periodic,
+    /// It is full, and what is in it is replaced.
+    Cache,
+    /// It was allocated at the beginning, and stays.
+    OneTime,
+}
+
+/// The part of old blocks that may go from a leak: some of them are no part of it.
+const FEW_GONE: f64 = 0.2;
+/// The part of the growth that the envelope must rise by in each half of the time.
+const STEADY: f64 = 0.15;
+/// The part of what is in use that counts as a change.
+const CHANGE: f64 = 0.1;
+/// The fewest samples whose coming and going says something.
+const FEWEST_SAMPLES: u64 = 20;
+/// The most samples that a few large blocks have.
+const FEW_BLOCKS: u64 = 3;
+
+impl Kind {
+    /// The word for it, in JSON and in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Leak => "leak",
+            Kind::GrowingBlock => "growing block",
+            Kind::Backlog => "backlog",
+            Kind::Burst => "burst",
+            Kind::Periodic => "periodic",
+            Kind::Cache => "cache",
+            Kind::OneTime => "one-time",
+        }
+    }
+
+    /// Returns true if it is something to look into.
+    pub fn is_trouble(self) -> bool {
+        matches!(
+            self,
+            Kind::Leak | Kind::GrowingBlock | Kind::Backlog | Kind::Burst
+        )
+    }
+
+    /// Returns the kind; `None`: it is none of these. `least` is the smallest number of bytes that
+    /// matters to the program, `at_peak` true if the site has its most when the program has.
+    pub(crate) fn of(conduct: &Conduct, least: f64, at_peak: bool) -> Option<Kind> {
+        let [second, third, fourth] = conduct.lows;
+        let growth = conduct.growth();
+        let is_real = growth > REAL * conduct.error;
+        let is_steady = third - second > STEADY * growth && fourth - third > STEADY * growth;
+        if growth > least && growth > CHANGE * fourth && is_real && is_steady {
+            return Some(match conduct.gone < FEW_GONE {
+                true => Kind::Leak,
+                false if conduct.staying_samples <= FEW_BLOCKS => Kind::GrowingBlock,
+                false => Kind::Backlog,
+            });
+        }
+        if conduct.highest < least {
+            return None;
+        }
+        if conduct.early > 0.9 && conduct.went < CHANGE * conduct.mean && conduct.mean > least {
+            return Some(Kind::OneTime);
+        }
+        if conduct.samples < FEWEST_SAMPLES {
+            return None;
+        }
+        if conduct.rises >= 3 {
+            return Some(Kind::Periodic);
+        }
+        if at_peak && conduct.time_high < 0.25 && conduct.mean < conduct.highest / 3.0 {
+            return Some(Kind::Burst);
+        }
+        if conduct.mean < least {
+            return None;
+        }
+        let is_level = growth.abs() < (REAL * conduct.error).max(CHANGE * conduct.mean)
+            && conduct.highs[2] - fourth < conduct.mean / 2.0;
+        (is_level && conduct.went > CHANGE * conduct.mean && conduct.gone > FEW_GONE)
+            .then_some(Kind::Cache)
+    }
+}

@@ -1,0 +1,295 @@
+//! `heapprof explain`: says what the memory of a run does, and who does it.
+
+mod json;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use heapprof_symbolizer::{
+    Bytes, Churn, Confidence, Explanation, Finding, Forecast, Kind, LONGEST_S, Moment, Percent,
+    Printable, Profile, Reading, SiteKey, View, cut_middle,
+};
+
+use crate::cli::inputs::one;
+use crate::cli::inputs::process::log_of_named;
+use crate::cli::options::filter::FilterArgs;
+use crate::cli::options::measure::DEFAULT_TEMPORARY;
+use crate::cli::options::quantity::count;
+use crate::cli::options::symbols::SymbolArgs;
+use crate::cli::output::colour::{self, Look};
+use crate::cli::output::destination::Destination;
+use crate::cli::output::failure::Failure;
+use crate::cli::output::heading::write_totals;
+use crate::cli::output::width::stdout_width;
+
+/// Say what the memory does and who does it: leaks, backlogs, caches, bursts
+///
+/// Each allocation site gets a verdict from how its memory comes and goes over the run. What is to
+/// look into comes first, each with its numbers and the command that shows more. If the process has
+/// a memory limit, the time until it is reached is told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// A record log (.heaplog), or the process id of a program that runs under heapprof
+    #[arg(value_name = "LOG|PID")]
+    source: PathBuf,
+
+    #[command(flatten)]
+    filter: FilterArgs,
+
+    /// The run up to a moment: 12.5s, 50%, peak, a marker's name [default: end, or before the
+    /// program frees its memory because it ends]
+    #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
+    at: Option<String>,
+
+    /// Sites to show of those that need no looking into; 0 for all
+    #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = count, allow_negative_numbers = true)]
+    number: usize,
+
+    #[command(flatten)]
+    places: SymbolArgs,
+
+    /// JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let named = log_of_named(&args.source)?;
+    let file = named.map_or_else(|| args.source.clone(), |(log, _)| log);
+    let input = heapprof_symbolizer::Input::open(&file)?;
+    input.log()?;
+    let reading = |view| Reading {
+        view,
+        pasts: Some(DEFAULT_TEMPORARY),
+        courses: true,
+        ..Reading::default()
+    };
+    let at = args.at.as_deref().map(|at| View::At(Moment::from(at)));
+    let mut profile = one::read_input(&file, &input, &reading(at.unwrap_or_default()))?;
+    let mut is_cut = false;
+    if args.at.is_none()
+        && let Some(end_ns) = profile.end_of_use_ns()
+    {
+        is_cut = true;
+        profile = input.read_part(&reading(View::At(Moment::After(end_ns))), |_| {})?;
+    }
+    let mut symbols = args.places.symbols(&file, &profile)?;
+    args.filter.apply(&mut profile, &mut symbols);
+    let explanation = Explanation::of(&profile, &symbols);
+    Destination::Stdout.write(|out| match args.json {
+        true => json::write(&profile, &explanation, out),
+        false => {
+            let text = Text {
+                file: &file,
+                number: args.number,
+                is_cut,
+                width: stdout_width().unwrap_or(80),
+            };
+            text.write(&profile, &explanation, out)
+        }
+    })
+}
+
+/// How the text is written.
+struct Text<'a> {
+    file: &'a Path,
+    number: usize,
+    /// True if the end of the run is left out.
+    is_cut: bool,
+    width: usize,
+}
+
+impl Text<'_> {
+    fn write(
+        &self,
+        profile: &Profile,
+        explanation: &Explanation,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        write_totals(profile, out)?;
+        if self.is_cut {
+            writeln!(
+                out,
+                "the run up to there: the program then frees its memory, because it ends"
+            )?;
+        }
+        writeln!(out)?;
+        if explanation.is_too_short {
+            writeln!(
+                out,
+                "The run is too short to say what grows: let it run longer."
+            )?;
+        }
+        let (troubles, others): (Vec<&Finding>, Vec<&Finding>) = explanation
+            .findings
+            .iter()
+            .partition(|finding| finding.kind.is_trouble());
+        let mut number = 0;
+        for finding in troubles {
+            number += 1;
+            self.finding(number, finding, out)?;
+        }
+        for churn in &explanation.churn {
+            number += 1;
+            self.churn(number, churn, out)?;
+        }
+        if let Some(forecast) = &explanation.forecast {
+            writeln!(out, "{}", in_words(forecast))?;
+        }
+        if explanation.is_well() {
+            writeln!(out, "Nothing is wrong: no site grows, bursts or churns.")?;
+        }
+        let shown = match self.number {
+            0 => others.len(),
+            number => number.min(others.len()),
+        };
+        if shown > 0 {
+            writeln!(out, "\nBesides:")?;
+        }
+        for finding in &others[..shown] {
+            number += 1;
+            self.finding(number, finding, out)?;
+        }
+        if shown < others.len() {
+            writeln!(out, "and {} more (-n 0 shows all)", others.len() - shown)?;
+        }
+        for line in profile.conditions() {
+            writeln!(out, "{}", Printable(&line))?;
+        }
+        Ok(())
+    }
+
+    fn head(
+        &self,
+        number: usize,
+        what: &str,
+        site: &SiteKey,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let head = format!("{number:>2}. {what}: {}", site.function);
+        let place = site.place();
+        let room = self.width.saturating_sub(head.chars().count() + 2).max(20);
+        let head = Look::Heading.paint(&Printable(&head).to_string(), colour::is_on());
+        writeln!(out, "{head}  {}", Printable(&cut_middle(&place, room)))
+    }
+
+    fn finding(&self, number: usize, finding: &Finding, out: &mut impl Write) -> io::Result<()> {
+        self.head(number, finding.kind.name(), &finding.site, out)?;
+        writeln!(out, "    {}", evidence(finding))?;
+        let (options, metric) = match finding.kind {
+            Kind::Leak | Kind::GrowingBlock | Kind::Backlog => ("", " -m growth"),
+            Kind::Burst => (" --at peak", ""),
+            Kind::Periodic => ("", " -m peak"),
+            Kind::Cache | Kind::OneTime => return Ok(()),
+        };
+        self.command("tree", &finding.site, &format!("{options}{metric}"), out)
+    }
+
+    fn churn(&self, number: usize, churn: &Churn, out: &mut impl Write) -> io::Result<()> {
+        self.head(number, "churn", &churn.site, out)?;
+        let share = Percent {
+            part: churn.share,
+            whole: 1.0,
+        };
+        writeln!(
+            out,
+            "    {} allocated, {share} of all, and {} of it freed within 10 ms",
+            Bytes(churn.allocated),
+            Percent {
+                part: churn.temporary,
+                whole: churn.allocated
+            }
+        )?;
+        self.command("tree", &churn.site, " -m temporary", out)
+    }
+
+    /// The command that shows more.
+    fn command(
+        &self,
+        name: &str,
+        site: &SiteKey,
+        options: &str,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let function = regex::escape(&site.function).replace('\'', "'\\''");
+        writeln!(
+            out,
+            "    $ heapprof {name} {} --focus '{}'{options}",
+            Printable(&self.file.display().to_string()),
+            Printable(&function)
+        )
+    }
+}
+
+/// The numbers of a finding.
+fn evidence(finding: &Finding) -> String {
+    let ninety_five = Confidence::default().standard_errors();
+    let with_error = |value: f64, error: f64, unit: &str| match error > 0.0 {
+        true => format!("{}{unit} ± {}", Bytes(value), Bytes(error * ninety_five)),
+        false => format!("{}{unit}", Bytes(value)),
+    };
+    let in_use = with_error(finding.in_use.value, finding.in_use.error(), "");
+    let growth = with_error(finding.growth, finding.growth_error, "/s");
+    let gone = Percent {
+        part: finding.gone,
+        whole: 1.0,
+    };
+    let highest = format!(
+        "{} at {:.1} s",
+        Bytes(finding.highest),
+        finding.highest_ns as f64 / 1e9
+    );
+    match finding.kind {
+        Kind::Leak => format!(
+            "grows by {growth}; {in_use} in use; of what was there at half of the time, {gone} was freed"
+        ),
+        Kind::GrowingBlock => {
+            format!(
+                "grows by {growth}, in a block that is replaced by larger ones; {in_use} in use"
+            )
+        }
+        Kind::Backlog => format!(
+            "grows by {growth}; {in_use} in use; old blocks are freed ({gone}), but more come"
+        ),
+        Kind::Burst => format!(
+            "{highest}, near the peak of the program; {} on average",
+            Bytes(finding.mean)
+        ),
+        Kind::Periodic => format!("rises and falls {} times, up to {highest}", finding.rises),
+        Kind::Cache => format!(
+            "{in_use} in use, level; {} freed and replaced in the second half of the time",
+            Bytes(finding.freed_late)
+        ),
+        Kind::OneTime => format!("{in_use} in use, allocated at the beginning"),
+    }
+}
+
+/// The forecast as a sentence.
+fn in_words(forecast: &Forecast) -> String {
+    let limit = format!(
+        "{} is {}, of which {} are used",
+        forecast.limit,
+        Bytes(forecast.bytes as f64),
+        Bytes(forecast.used as f64)
+    );
+    let Some(seconds) = forecast.seconds else {
+        let days = LONGEST_S / 86_400.0;
+        return format!("{limit}: not reached within {days} days at this rate");
+    };
+    let most = seconds.most.map_or("never".into(), time);
+    format!(
+        "{limit}: reached in {} at this rate ({} to {most})",
+        time(seconds.at_rate),
+        time(seconds.least)
+    )
+}
+
+/// A time in the unit that people use for it.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}

@@ -1,0 +1,126 @@
+//! `heapprof explain --json`: the findings in JSON, described in `docs/json.md`.
+
+use std::io::{self, Write};
+
+use heapprof_symbolizer::{Explanation, Finding, Json, Profile};
+use serde::Serialize;
+
+use crate::cli::output::document::Head;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    time_ns: u64,
+    nothing_is_wrong: bool,
+    too_short: bool,
+    findings: Vec<FindingLine<'a>>,
+    churn: Vec<ChurnLine<'a>>,
+    limit: Option<Limit<'a>>,
+    caveats: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct FindingLine<'a> {
+    kind: &'a str,
+    trouble: bool,
+    function: &'a str,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    module: &'a str,
+    in_use_bytes: f64,
+    in_use_error_bytes: f64,
+    growth_bytes_per_second: f64,
+    growth_error_bytes_per_second: f64,
+    highest_bytes: f64,
+    highest_ns: u64,
+    mean_bytes: f64,
+    freed_of_old: f64,
+    rises: usize,
+    samples: u64,
+}
+
+#[derive(Serialize)]
+struct ChurnLine<'a> {
+    function: &'a str,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    module: &'a str,
+    allocated_bytes: f64,
+    temporary_bytes: f64,
+    share: f64,
+}
+
+#[derive(Serialize)]
+struct Limit<'a> {
+    name: &'a str,
+    bytes: u64,
+    used_bytes: u64,
+    growth_bytes_per_second: f64,
+    growth_error_bytes_per_second: f64,
+    seconds: Option<f64>,
+    seconds_least: Option<f64>,
+    seconds_most: Option<f64>,
+}
+
+impl<'a> From<&'a Finding> for FindingLine<'a> {
+    fn from(it: &'a Finding) -> Self {
+        FindingLine {
+            kind: it.kind.name(),
+            trouble: it.kind.is_trouble(),
+            function: &it.site.function,
+            file: it.site.file.as_deref(),
+            line: it.site.line,
+            module: &it.site.module,
+            in_use_bytes: it.in_use.value,
+            in_use_error_bytes: it.in_use.error(),
+            growth_bytes_per_second: it.growth,
+            growth_error_bytes_per_second: it.growth_error,
+            highest_bytes: it.highest,
+            highest_ns: it.highest_ns,
+            mean_bytes: it.mean,
+            freed_of_old: it.gone,
+            rises: it.rises,
+            samples: it.samples,
+        }
+    }
+}
+
+/// Writes the document.
+pub(super) fn write(
+    profile: &Profile,
+    explanation: &Explanation,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let span = profile.run.span;
+    let churn = explanation.churn.iter().map(|it| ChurnLine {
+        function: &it.site.function,
+        file: it.site.file.as_deref(),
+        line: it.site.line,
+        module: &it.site.module,
+        allocated_bytes: it.allocated,
+        temporary_bytes: it.temporary,
+        share: it.share,
+    });
+    let limit = explanation.forecast.as_ref().map(|it| Limit {
+        name: it.limit,
+        bytes: it.bytes,
+        used_bytes: it.used,
+        growth_bytes_per_second: it.growth,
+        growth_error_bytes_per_second: it.growth_error,
+        seconds: it.seconds.map(|seconds| seconds.at_rate),
+        seconds_least: it.seconds.map(|seconds| seconds.least),
+        seconds_most: it.seconds.and_then(|seconds| seconds.most),
+    });
+    let document = Document {
+        head: Head::of(profile),
+        time_ns: span.map_or(profile.run.duration_ns, |span| span.to.time_ns()),
+        nothing_is_wrong: explanation.is_well(),
+        too_short: explanation.is_too_short,
+        findings: explanation.findings.iter().map(FindingLine::from).collect(),
+        churn: churn.collect(),
+        limit,
+        caveats: profile.conditions(),
+    };
+    Json::Compact.write(&document, out)
+}
