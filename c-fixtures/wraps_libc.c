@@ -55,7 +55,9 @@ static void calls_exec(void)
     execle(nowhere, nowhere, NULL, words);
     fexecve(-1, words, words);
 #ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 34)
     execveat(-1, "", words, words, 0);
+#endif
 #endif
 }
 

@@ -26,7 +26,7 @@ pub(crate) mod over_time;
 pub(crate) mod slope;
 pub(crate) mod temporary;
 
-use crate::history::courses::{Courses, RowCourses};
+use crate::history::courses::{Courses, CoursesSoFar};
 use crate::history::lifetimes::Lifetimes;
 use crate::history::over_time::OverTime;
 use crate::history::slope::{Slope, Sums};
@@ -135,8 +135,8 @@ pub(crate) struct History {
     in_use: Estimate,
     largest: Fixed,
     maximum: u64,
-    /// The courses of all rows: kept when asked for.
-    courses: Option<Courses>,
+    /// The courses of all stacks: kept when asked for.
+    courses: Option<CoursesSoFar>,
 }
 
 impl History {
@@ -163,13 +163,13 @@ impl History {
         }
     }
 
-    /// Keeps the courses of all rows, too.
+    /// Keeps the courses of all stacks, too.
     pub(crate) fn keep_courses(&mut self) {
-        self.courses = Some(Courses::default());
+        self.courses = Some(CoursesSoFar::default());
     }
 
     /// The courses as of that time, if they are kept: what lives then stays.
-    pub(crate) fn take_courses(&mut self, time_ns: u64) -> Option<RowCourses> {
+    pub(crate) fn take_courses(&mut self, time_ns: u64) -> Option<Courses> {
         let mut courses = self.courses.take()?;
         let mut live: Vec<(&u64, &Birth)> = self.live.iter().collect();
         // As in `finish`: the order of the sums is that of the samples.
@@ -177,7 +177,7 @@ impl History {
         for (_, birth) in live {
             if birth.counts {
                 let weight = Weight::of(birth.size, birth.interval);
-                courses.stays(birth.row, birth.time_ns.max(self.since_ns), &weight);
+                courses.stays(birth.stack, birth.time_ns.max(self.since_ns), &weight);
             }
         }
         Some(courses.finish(self.since_ns, time_ns))
@@ -206,7 +206,7 @@ impl History {
         state.in_use.add(&weight);
         state.past.slack.add(&weight.carrying(came.slack));
         if let Some(courses) = &mut self.courses {
-            courses.came(came.row, came.time_ns.max(self.since_ns), &weight);
+            courses.came(came.stack, came.time_ns.max(self.since_ns), &weight);
         }
         self.in_use.add(&weight);
         if self.in_use.bytes_fixed() > self.largest {
@@ -277,7 +277,7 @@ impl History {
             state.past.temporary.add(&weight);
         }
         if let Some(courses) = &mut self.courses {
-            courses.went(birth.row, time_ns, &weight);
+            courses.went(birth.stack, time_ns, &weight);
         }
         self.in_use.remove(&weight);
         if self.knows_age_of(&birth) {

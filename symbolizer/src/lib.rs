@@ -74,7 +74,7 @@ pub use analysis::view::{Reading, View, ViewError, paired_difference_of_log, pro
 pub use export::bundle::{BundleError, Bundled, write_bundle};
 pub use export::diff_graph::DiffGraph;
 pub use history::Past;
-pub use history::courses::{Course, CourseStep, RowCourses, Sum};
+pub use history::courses::{Course, CourseStep, Courses, Sum};
 pub use history::lifetimes::Lifetimes;
 pub use history::over_time::OverTime;
 pub use history::slope::Slope;

@@ -29,6 +29,26 @@ pub fn is_over_musl() -> bool {
     std::env::var_os("HEAPPROF_TEST_LIBC").is_some_and(|libc| libc == "musl")
 }
 
+/// Returns true if this system's C library is glibc, and older than that version.
+///
+/// # Panics
+/// If `getconf` does not tell the version of a glibc.
+pub fn is_glibc_before(major: u32, minor: u32) -> bool {
+    let output = Command::new("getconf").arg("GNU_LIBC_VERSION").output();
+    let Ok(output) = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    else {
+        return false;
+    };
+    let Some(version) = output.trim().strip_prefix("glibc ") else {
+        return false;
+    };
+    let mut parts = version
+        .split('.')
+        .map(|part| part.parse().expect("a number"));
+    let mut part = || parts.next().unwrap_or(0);
+    (part(), part()) < (major, minor)
+}
+
 /// Returns the setting of the library that all runs have (`HEAPPROF_TEST_WITH=NAME=VALUE`).
 pub(crate) fn setting_of_all_runs() -> Option<(String, String)> {
     let setting = std::env::var("HEAPPROF_TEST_WITH").ok()?;

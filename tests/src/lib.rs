@@ -32,7 +32,7 @@ mod statistics;
 mod watchdog;
 
 pub use account::{Account, by_site};
-pub use build::{Build, is_over_musl, repository};
+pub use build::{Build, is_glibc_before, is_over_musl, repository};
 pub use claims::Claims;
 pub use ends::{best, ended_after, exits, last, last_tick, tick_of};
 pub use finished::Finished;

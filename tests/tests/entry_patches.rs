@@ -8,6 +8,7 @@ use std::process::Command;
 
 use gimli::{BaseAddresses, CieOrFde, EhFrame, NativeEndian, UnwindSection};
 use heapprof_core::{EntryPatch, Refusal};
+use heapprof_tests::is_glibc_before;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 use yaxpeax_arch::LengthedInstruction as _;
 use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
@@ -333,6 +334,11 @@ fn functions_of_libc_move_exactly() {
     let survey = Survey::of(&Library::parse(&bytes));
     survey.show_and_check("libc.so.6");
     assert!(survey.patched > 1000 && survey.patched > 20 * survey.refused());
+    if is_glibc_before(2, 34) {
+        // Its malloc jumps to a hook that the program may set.
+        assert!(survey.has_refused("malloc"), "{:?}", survey.refused);
+        return;
+    }
     for name in [
         "malloc",
         "free",
@@ -576,6 +582,7 @@ fn compile(folder: &Path, flags: &str) -> PathBuf {
 }
 
 #[test]
+#[cfg_attr(target_env = "musl", ignore = "a static program opens no library")]
 fn patched_functions_return_the_same() {
     for flags in [
         "-O0 -fcf-protection=none",
@@ -676,6 +683,7 @@ const OF_ONE_NUMBER: [&str; 40] = [
 /// A copy of the system's libm, all of whose entries are patched: real code, with its ways for
 /// several processors.
 #[test]
+#[cfg_attr(target_env = "musl", ignore = "a static program opens no library")]
 fn a_patched_library_computes_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("copy_of_libm.so");

@@ -1,16 +1,24 @@
 //! The next allocator (`HEAPPROF_ALLOCATOR=program`): every block comes from the allocator that
 //! would serve the program without the library, and every block is recorded.
 
+use std::path::Path;
+
 use heapprof_format::Counter;
 use heapprof_tests::{Finished, Run, assert_claims, assert_truth, by_site};
 
-/// The allocators of the distribution, libc's own (the empty name) first.
-const LIBRARIES: [&str; 4] = [
-    "",
-    "libjemalloc.so.2",
-    "libtcmalloc_minimal.so.4",
-    "libmimalloc.so.2.0",
-];
+/// Returns the allocators of the distribution, libc's own (the empty name) first. Not all releases
+/// of Debian have this version of mimalloc.
+fn libraries() -> Vec<&'static str> {
+    let mut libraries = vec!["", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"];
+    let mimalloc = "libmimalloc.so.2.0";
+    if Path::new("/usr/lib/x86_64-linux-gnu")
+        .join(mimalloc)
+        .exists()
+    {
+        libraries.push(mimalloc);
+    }
+    libraries
+}
 
 /// A run in which this allocator serves the program.
 fn with_next(run: Run, library: &str) -> Run {
@@ -33,7 +41,7 @@ fn allocator_in_info(ran: &Finished) -> String {
 
 #[test]
 fn all_numbers_of_every_site_are_the_truth_with_each_allocator() {
-    for library in LIBRARIES {
+    for library in libraries() {
         let ran = with_next(Run::fixture("truth").args(["--threads", "4"]), library);
         let ran = ran.prefix("t").run().well();
         assert_eq!(ran.said(), [""; 0], "{library}");
@@ -116,7 +124,7 @@ int main(void)
 #[test]
 fn the_program_sees_its_own_allocator() {
     let flags = ["-fno-builtin", "-O0"];
-    for library in LIBRARIES {
+    for library in libraries() {
         let alone = Run::compiled("facts", FACTS, &flags).without_library();
         let alone = alone.env("LD_PRELOAD", library).run().well();
         let ran = with_next(Run::compiled("facts", FACTS, &flags), library);
@@ -157,7 +165,7 @@ int main(void)
     return 0;
 }
 "#;
-    for library in LIBRARIES {
+    for library in libraries() {
         // Linked with the program: it is behind the library, too.
         let link = format!("-l:{library}");
         let linked = ["-Wl,--no-as-needed", &link];
@@ -200,7 +208,7 @@ int main()
     std::fs::write(made.folder().join("p.cpp"), source).unwrap();
     let made = made.args(["-std=c++17", "-O0", "p.cpp", "-o", "program"]);
     let made = made.run().well();
-    for library in LIBRARIES {
+    for library in libraries() {
         let run = Run::program(made.folder().join("program"));
         let ran = with_next(run, library).prefix("t").run().well();
         assert_eq!(ran.stdout, "bad_alloc\n(nil)\n", "{library}");
@@ -218,7 +226,7 @@ int main()
 #[test]
 fn threads_and_plug_ins_keep_their_promises() {
     for fixture in ["threads_basic", "dlopen_cycle"] {
-        for library in LIBRARIES {
+        for library in libraries() {
             let ran = with_next(Run::fixture(fixture), library)
                 .prefix("t")
                 .run()

@@ -12,7 +12,6 @@ use heapprof_tests::{Build, Finished, Run};
 const LISTENS: &str = r#"
 set pagination off
 set startup-with-shell off
-set debuginfod enabled off
 set print thread-events off
 catch load libheapprof
 run
@@ -43,7 +42,7 @@ struct Heard {
 
 fn listens_to(program: &str, interval: u64) -> Heard {
     let build = Build::get();
-    let run = Run::tool("gdb");
+    let run = Run::tool("gdb").env("DEBUGINFOD_URLS", "");
     let commands = run.folder().join("commands");
     let settings = format!(
         "set environment LD_PRELOAD={}\nset environment HEAPPROF_SAMPLE_INTERVAL={interval}\n",

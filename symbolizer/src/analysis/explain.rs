@@ -90,15 +90,17 @@ impl Explanation {
         let mut sites: Vec<SiteSum> = Vec::new();
         sites.resize_with(map.keys().len(), SiteSum::default);
         let mut whole = Course::default();
-        let none = Course::default();
-        for (index, row) in profile.rows.iter().enumerate() {
-            let course = profile.courses.rows.get(index).unwrap_or(&none);
+        for (stack, course) in profile.courses.stacks.iter().enumerate() {
             conduct::add(&mut whole, course);
+            if let Some(site) = map.own(stack as u32) {
+                conduct::add(&mut sites[site].course, course);
+            }
+        }
+        for (index, row) in profile.rows.iter().enumerate() {
             let Some(site) = map.own(row.stack) else {
                 continue;
             };
             let sum = &mut sites[site];
-            conduct::add(&mut sum.course, course);
             sum.in_use += Measure::Basic(Metric::InUseBytes).of_row(profile, index);
             sum.allocated += row.totals.allocated.bytes_f64();
             sum.temporary += profile
@@ -217,7 +219,7 @@ impl Profile {
     /// whole run, in nanoseconds; `None`: it does not. What stays is judged at that time.
     pub fn end_of_use_ns(&self) -> Option<u64> {
         let mut whole = Course::default();
-        for course in &self.courses.rows {
+        for course in &self.courses.stacks {
             conduct::add(&mut whole, course);
         }
         let steps = &whole.steps;

@@ -71,7 +71,7 @@ pub struct Reading {
     /// True if pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
     /// temporary. They take memory for live blocks once more.
     pub pasts: Option<Temporary>,
-    /// True if the courses of all rows are wanted beside the pasts ([`Profile::courses`]).
+    /// True if the courses of all stacks are wanted beside the pasts ([`Profile::courses`]).
     pub courses: bool,
     /// Other things to keep.
     pub detail: Detail,

@@ -1,4 +1,4 @@
-//! Courses: how the memory of each row came and went, in a bounded number of steps of time.
+//! Courses: how the memory of each stack came and went, in a bounded number of steps of time.
 //!
 //! ```text
 //!   steps   [0..1) [1..2) [2..3) [3..4)        full: two steps become one, and steps are twice as
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The number of steps that a run has at its end is between half the most and the most, however
-//! long it lasts. Every row has the same steps.
+//! long it lasts. Every stack has the same steps.
 
 use heapprof_core::Weight;
 
@@ -14,8 +14,11 @@ use heapprof_core::Weight;
 pub(crate) const MOST: usize = 128;
 /// The length of a step at first, in nanoseconds.
 const FIRST_NS: u64 = 1_000_000;
+/// The part of a step that a low lasts at least: a realloc ends one block and, when it has copied
+/// that, begins another.
+const SHORTEST_LOW: u64 = 16;
 
-/// What happened to the blocks of a row in a step. Bytes, unsampled, with variances.
+/// What happened to the blocks of a stack in a step. Bytes, unsampled, with variances.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CourseStep {
     /// Allocated in this step.
@@ -59,104 +62,107 @@ impl Sum {
     }
 }
 
-/// The course of one row: its steps, from the beginning of the run on.
+/// The course of one stack: its steps, from the beginning of the run on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Course {
     /// The steps.
     pub steps: Vec<CourseStep>,
 }
 
-/// The courses of all rows.
+/// The courses of all stacks.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct RowCourses {
+pub struct Courses {
     /// The length of a step, in nanoseconds. The first step begins with the run.
     pub step_ns: u64,
     /// The first step of which all is known: a log that rotates forgets what was before.
     pub first: usize,
-    /// By row.
-    pub rows: Vec<Course>,
+    /// By stack; may be shorter than the stacks.
+    pub stacks: Vec<Course>,
 }
 
 /// See the module's text.
 #[derive(Debug, Clone)]
-pub(crate) struct Courses {
+pub(crate) struct CoursesSoFar {
     step_ns: u64,
-    rows: Vec<Running>,
+    stacks: Vec<Running>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Running {
     course: Course,
     in_use: f64,
+    /// The time of the last event.
+    last_ns: u64,
 }
 
-impl Default for Courses {
-    fn default() -> Courses {
-        Courses {
+impl Default for CoursesSoFar {
+    fn default() -> CoursesSoFar {
+        CoursesSoFar {
             step_ns: FIRST_NS,
-            rows: Vec::new(),
+            stacks: Vec::new(),
         }
     }
 }
 
-impl Courses {
-    /// A block of the row came.
-    pub(crate) fn came(&mut self, row: u32, time_ns: u64, weight: &Weight) {
+impl CoursesSoFar {
+    /// A block of the stack came.
+    pub(crate) fn came(&mut self, stack: u32, time_ns: u64, weight: &Weight) {
         let step = self.step_at(time_ns);
-        let row = self.row(row);
-        row.up_to(step);
-        row.in_use += weight.bytes_f64_with_variance().0;
-        row.course.steps[step].came.add(weight);
-        row.reached(step);
+        let step_ns = self.step_ns;
+        let running = self.running(stack);
+        running.at(step, time_ns, step_ns).came.add(weight);
+        running.in_use += weight.bytes_f64_with_variance().0;
+        let step = &mut running.course.steps[step];
+        step.high = step.high.max(running.in_use);
     }
 
-    /// A block of the row went.
-    pub(crate) fn went(&mut self, row: u32, time_ns: u64, weight: &Weight) {
+    /// A block of the stack went.
+    pub(crate) fn went(&mut self, stack: u32, time_ns: u64, weight: &Weight) {
         let step = self.step_at(time_ns);
-        let row = self.row(row);
-        row.up_to(step);
-        row.in_use = (row.in_use - weight.bytes_f64_with_variance().0).max(0.0);
-        row.course.steps[step].went.add(weight);
-        row.reached(step);
+        let step_ns = self.step_ns;
+        let running = self.running(stack);
+        running.at(step, time_ns, step_ns).went.add(weight);
+        running.in_use = (running.in_use - weight.bytes_f64_with_variance().0).max(0.0);
     }
 
-    /// A block of the row that came then is in use at the end.
-    pub(crate) fn stays(&mut self, row: u32, born_ns: u64, weight: &Weight) {
+    /// A block of the stack that came then is in use at the end.
+    pub(crate) fn stays(&mut self, stack: u32, born_ns: u64, weight: &Weight) {
         let step = self.step_at(born_ns);
-        let row = self.row(row);
-        row.up_to(step);
-        row.course.steps[step].stays.add(weight);
+        let running = self.running(stack);
+        running.up_to(step);
+        running.course.steps[step].stays.add(weight);
     }
 
-    /// The courses of all rows, each with the steps up to `end_ns`. Before `since_ns`, nothing is
+    /// The courses of all stacks, each with the steps up to `end_ns`. Before `since_ns`, nothing is
     /// known.
-    pub(crate) fn finish(mut self, since_ns: u64, end_ns: u64) -> RowCourses {
+    pub(crate) fn finish(mut self, since_ns: u64, end_ns: u64) -> Courses {
         let last = self.step_at(end_ns);
-        let complete = |mut row: Running| {
-            row.up_to(last);
-            row.course
+        let step_ns = self.step_ns;
+        let complete = |mut running: Running| {
+            running.at(last, end_ns, step_ns);
+            running.course
         };
-        RowCourses {
+        Courses {
             step_ns: self.step_ns,
             first: (since_ns / self.step_ns) as usize,
-            rows: self.rows.into_iter().map(complete).collect(),
+            stacks: self.stacks.into_iter().map(complete).collect(),
         }
     }
 
-    fn row(&mut self, index: u32) -> &mut Running {
-        let index = index as usize;
-        if index >= self.rows.len() {
-            self.rows.resize_with(index + 1, Running::default);
+    fn running(&mut self, stack: u32) -> &mut Running {
+        let index = stack as usize;
+        if index >= self.stacks.len() {
+            self.stacks.resize_with(index + 1, Running::default);
         }
-        &mut self.rows[index]
+        &mut self.stacks[index]
     }
 
     /// The step of that time. Makes steps longer until there is one.
     fn step_at(&mut self, time_ns: u64) -> usize {
         while time_ns / self.step_ns >= MOST as u64 {
             self.step_ns = self.step_ns.saturating_mul(2);
-            for row in &mut self.rows {
-                row.merge_steps();
+            for running in &mut self.stacks {
+                running.merge_steps();
             }
         }
         (time_ns / self.step_ns) as usize
@@ -176,11 +182,22 @@ impl Running {
         }
     }
 
-    /// Notes what is in use now.
-    fn reached(&mut self, step: usize) {
-        let step = &mut self.course.steps[step];
-        step.low = step.low.min(self.in_use);
-        step.high = step.high.max(self.in_use);
+    /// Returns the step, before an event at that time. What was in use until then is a low if it
+    /// lasted.
+    fn at(&mut self, step: usize, time_ns: u64, step_ns: u64) -> &mut CourseStep {
+        let before = self.course.steps.len();
+        let lasted = time_ns.saturating_sub(self.last_ns) >= step_ns / SHORTEST_LOW;
+        self.up_to(step);
+        if lasted {
+            if let Some(last) = before.checked_sub(1) {
+                let last = &mut self.course.steps[last];
+                last.low = last.low.min(self.in_use);
+            }
+            let now = &mut self.course.steps[step];
+            now.low = now.low.min(self.in_use);
+        }
+        self.last_ns = time_ns;
+        &mut self.course.steps[step]
     }
 
     fn merge_steps(&mut self) {
@@ -208,8 +225,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn a_row_has_what_came_and_went_in_each_step() {
-        let mut courses = Courses::default();
+    fn a_stack_has_what_came_and_went_in_each_step() {
+        let mut courses = CoursesSoFar::default();
         let block = |size| Weight::of(size, 1);
         courses.came(0, 0, &block(100));
         courses.came(0, 1, &block(50));
@@ -217,9 +234,9 @@ mod tests {
         courses.came(1, 3 * MS, &block(7));
         courses.stays(0, 1, &block(50));
         courses.stays(1, 3 * MS, &block(7));
-        let RowCourses {
+        let Courses {
             step_ns,
-            rows: courses,
+            stacks: courses,
             ..
         } = courses.finish(0, 4 * MS);
         assert_eq!(step_ns, MS);
@@ -250,15 +267,30 @@ mod tests {
     }
 
     #[test]
+    fn a_block_that_is_resized_leaves_no_gap() {
+        let mut courses = CoursesSoFar::default();
+        for n in 1..=10 {
+            if n > 1 {
+                courses.went(0, n * 2 * MS, &Weight::of(1000 * (n - 1), 1));
+            }
+            courses.came(0, n * 2 * MS + 10, &Weight::of(1000 * n, 1));
+        }
+        let Courses { stacks, .. } = courses.finish(0, 30 * MS);
+        let lows: Vec<f64> = stacks[0].steps.iter().map(|step| step.low).collect();
+        assert_eq!(lows[..6], [0.0, 0.0, 0.0, 1000.0, 1000.0, 2000.0]);
+        assert_eq!(lows[29], 10_000.0);
+    }
+
+    #[test]
     fn steps_become_longer_and_lose_nothing() {
-        let mut courses = Courses::default();
+        let mut courses = CoursesSoFar::default();
         for n in 0..1000 {
             courses.came(0, n * MS, &Weight::of(10, 1));
             courses.went(0, n * MS + 1, &Weight::of(10, 1));
         }
-        let RowCourses {
+        let Courses {
             step_ns,
-            rows: courses,
+            stacks: courses,
             ..
         } = courses.finish(0, 1000 * MS);
         assert_eq!(step_ns, 8 * MS);

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use crate::history::Past;
-use crate::history::courses::RowCourses;
+use crate::history::courses::Courses;
 use crate::history::lifetimes::Lifetimes;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Row, Totals};
@@ -70,8 +70,8 @@ pub struct Profile {
     pub peak: Option<Peak>,
     /// The past of each row, if it was asked for; else empty.
     pub pasts: Vec<Past>,
-    /// The course of each row, if it was asked for.
-    pub courses: RowCourses,
+    /// The course of each stack, if it was asked for.
+    pub courses: Courses,
     /// Bytes of all that the process itself asked for, one for an empty block.
     pub requested: Estimate,
     /// The bytes that its threads counted, if the log has them.

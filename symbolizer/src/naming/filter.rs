@@ -101,12 +101,12 @@ impl Filter {
                 None => !gone.remove(&event.id),
             });
         }
-        // Pasts and courses run beside rows, lifetimes beside stacks.
+        // Pasts run beside rows, lifetimes and courses beside stacks.
         let mut row_stays = profile.rows.iter().map(|row| renumbered(row).is_some());
         profile.pasts.retain(|_| row_stays.next().unwrap_or(true));
-        let mut row_stays = profile.rows.iter().map(|row| renumbered(row).is_some());
-        let courses = &mut profile.courses.rows;
-        courses.retain(|_| row_stays.next().unwrap_or(true));
+        let mut stack_stays = kept.iter();
+        let courses = &mut profile.courses.stacks;
+        courses.retain(|_| stack_stays.next().copied().unwrap_or(true));
         let mut stack_stays = kept.iter();
         profile
             .lifetimes

@@ -124,7 +124,7 @@ impl Fold {
         self
     }
 
-    /// Keeps the courses of all rows beside their pasts.
+    /// Keeps the courses of all stacks beside the pasts.
     pub(crate) fn with_courses(mut self) -> Self {
         if let Some(history) = &mut self.history {
             history.keep_courses();

@@ -22,6 +22,8 @@ pub(crate) struct Conduct {
     pub(crate) lows: [f64; 3],
     /// The standard error of the difference of the last low and the first.
     pub(crate) error: f64,
+    /// The standard error of the bytes in use at the end.
+    pub(crate) level_error: f64,
     /// The most bytes in use in the second, third and fourth quarter.
     pub(crate) highs: [f64; 3],
     /// Mean bytes in use over the last two quarters.
@@ -87,6 +89,7 @@ impl Conduct {
         Some(Conduct {
             lows,
             error: variance.sqrt(),
+            level_error: in_use(steps).variance.sqrt(),
             highs,
             mean: late.iter().map(middle).sum::<f64>() / late.len() as f64,
             gone: match old.bytes > 0.0 {
@@ -104,7 +107,7 @@ impl Conduct {
             highest,
             highest_at,
             time_high: steps.iter().filter(is_high).count() as f64 / steps.len() as f64,
-            rises: rises(&steps[begin..], highest),
+            rises: rises(&steps[begin..], in_use(&steps[..begin]).bytes, highest),
             span: len as f64 / 2.0,
             samples: steps.iter().map(|it| it.came.samples).sum(),
             staying_samples: steps.iter().map(|it| it.stays.samples).sum(),
@@ -117,7 +120,7 @@ impl Conduct {
     }
 }
 
-/// Adds the course of another row of the site. The lows and highs of two rows need not fall
+/// Adds the course of another stack of the site. The lows and highs of two stacks need not fall
 /// together, so those of their sum lie within the sums.
 pub(crate) fn add(sum: &mut Course, course: &Course) {
     if sum.steps.len() < course.steps.len() {
@@ -163,17 +166,16 @@ fn staying(steps: &[CourseStep]) -> Sum {
     sum
 }
 
-fn rises(steps: &[CourseStep], highest: f64) -> usize {
-    let (mut rises, mut is_low) = (0, true);
+/// How often it rises from below a third of the most to above two thirds.
+fn rises(steps: &[CourseStep], at_begin: f64, highest: f64) -> usize {
+    let (mut rises, mut is_low, mut level) = (0, true, at_begin);
     for step in steps {
-        // Within a step, the low may come before the high or after it.
-        if step.low < highest / 3.0 && !is_low {
-            is_low = true;
-        }
         if step.high > highest * 2.0 / 3.0 && is_low {
             rises += 1;
-            is_low = step.low < highest / 3.0;
+            is_low = false;
         }
+        level += step.came.bytes - step.went.bytes;
+        is_low |= level < highest / 3.0;
     }
     rises
 }

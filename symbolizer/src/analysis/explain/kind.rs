@@ -87,8 +87,8 @@ impl Kind {
         if conduct.mean < least {
             return None;
         }
-        let is_level = growth.abs() < (REAL * conduct.error).max(CHANGE * conduct.mean)
-            && conduct.highs[2] - fourth < conduct.mean / 2.0;
+        let is_level = growth.abs() < (2.0 * conduct.error).max(CHANGE * conduct.mean)
+            && conduct.highs[2] - fourth < conduct.mean / 2.0 + 2.0 * REAL * conduct.level_error;
         (is_level && conduct.went > CHANGE * conduct.mean && conduct.gone > FEW_GONE)
             .then_some(Kind::Cache)
     }
