@@ -262,7 +262,7 @@ fn conforms(section: &str, commands: &[&[&str]]) {
 }
 
 /// Documents of that section.
-fn are_documented(section: &str, documents: &[Value]) {
+pub(crate) fn are_documented(section: &str, documents: &[Value]) {
     let mut seen = BTreeMap::new();
     for document in documents {
         leaves(document, "", &mut seen);

@@ -15,6 +15,7 @@ mod debuginfod_command;
 mod debuginfod_world;
 mod definitions;
 mod differences;
+mod explain;
 mod exporter_extremes;
 mod exporters;
 mod finding;

@@ -28,10 +28,10 @@ const MUCH_CHURN: f64 = 0.1;
 /// The part of a site's allocations that are temporary.
 const MOSTLY: f64 = 0.8;
 
-/// What a site does, with its numbers.
+/// The verdict on a site, with its numbers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
-    /// What it does.
+    /// The verdict.
     pub kind: Kind,
     /// The site.
     pub site: SiteKey,
@@ -62,9 +62,9 @@ pub struct Finding {
 pub struct Churn {
     /// The site.
     pub site: SiteKey,
-    /// Bytes that it allocated, and those of them that were temporary.
+    /// Bytes that the site allocated. See [`temporary`](Churn::temporary).
     pub allocated: f64,
-    /// See [`allocated`](Churn::allocated).
+    /// The temporary part of these bytes.
     pub temporary: f64,
     /// The part of all bytes of the program.
     pub share: f64,
@@ -118,7 +118,8 @@ impl Explanation {
             let Some(conduct) = Conduct::of(&sum.course, first) else {
                 continue;
             };
-            let at_peak = conduct.highest_at.abs_diff(peak_step) <= 1;
+            let at_peak = sum.course.steps.get(peak_step);
+            let at_peak = at_peak.is_some_and(|step| step.high > conduct.highest / 2.0);
             if let Some(kind) = Kind::of(&conduct, least, at_peak) {
                 findings.push(Finding {
                     kind,
@@ -168,7 +169,7 @@ impl Explanation {
 }
 
 impl Finding {
-    /// What counts for the order: the bytes that it has, or takes.
+    /// The bytes that the order goes by.
     fn weight(&self) -> f64 {
         match self.kind {
             Kind::Burst | Kind::Periodic => self.highest,
@@ -216,22 +217,26 @@ const ENDING: f64 = 0.5;
 
 impl Profile {
     /// Returns the time after which a program frees its memory because it ends, by the courses of a
-    /// whole run, in nanoseconds; `None`: it does not. What stays is judged at that time.
+    /// whole run, in nanoseconds; `None`: it does not. The blocks that stay are judged
+    /// at that time.
     pub fn end_of_use_ns(&self) -> Option<u64> {
         let mut whole = Course::default();
         for course in &self.courses.stacks {
             conduct::add(&mut whole, course);
         }
-        let steps = &whole.steps;
-        let late = &steps[steps.len() * 3 / 4..];
-        let mut levels: Vec<f64> = late.iter().map(|step| step.high).collect();
-        levels.sort_by(f64::total_cmp);
-        let usual = *levels.get(levels.len() / 2)?;
-        if steps.last()?.low >= ENDING * usual {
+        let mut level = 0.0;
+        let levels = whole.steps.iter().map(|step| {
+            level += step.came.bytes - step.went.bytes;
+            level
+        });
+        let levels: Vec<f64> = levels.collect();
+        let mut late = levels[levels.len() * 3 / 4..].to_vec();
+        late.sort_by(f64::total_cmp);
+        let usual = *late.get(late.len() / 2)?;
+        if *levels.last()? >= ENDING * usual {
             return None;
         }
-        let last = steps.iter().rposition(|step| step.low >= ENDING * usual)?;
-        // The step that is full is whole.
+        let last = levels.iter().rposition(|&level| level >= ENDING * usual)?;
         Some((last as u64 + 1) * self.courses.step_ns)
     }
 }

@@ -18,7 +18,7 @@ const FIRST_NS: u64 = 1_000_000;
 /// that, begins another.
 const SHORTEST_LOW: u64 = 16;
 
-/// What happened to the blocks of a stack in a step. Bytes, unsampled, with variances.
+/// The events of a stack in a step. Bytes, unsampled, with variances.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CourseStep {
     /// Allocated in this step.
@@ -182,8 +182,8 @@ impl Running {
         }
     }
 
-    /// Returns the step, before an event at that time. What was in use until then is a low if it
-    /// lasted.
+    /// Returns the step, before an event at that time. The bytes in use until then are a low if
+    /// they lasted.
     fn at(&mut self, step: usize, time_ns: u64, step_ns: u64) -> &mut CourseStep {
         let before = self.course.steps.len();
         let lasted = time_ns.saturating_sub(self.last_ns) >= step_ns / SHORTEST_LOW;

@@ -68,8 +68,8 @@ impl Conduct {
         let highs = [1, 2, 3].map(|n| most(&steps[quarter(n)..quarter(n + 1)]));
         let half = quarter(2);
         let (old, old_that_stays) = (in_use(&steps[..half]), staying(&steps[..half]));
-        // Of what differs between the two ends of the envelope: the blocks that came in between and
-        // stay, and those that were there and went.
+        // The two ends of the envelope differ by the blocks that came in between and stay, and by
+        // those that were there and went.
         let second = begin + len * 3 / 8;
         let (then, of_then) = (in_use(&steps[..second]), staying(&steps[..second]));
         let variance =
@@ -143,7 +143,7 @@ fn most(steps: &[CourseStep]) -> f64 {
     steps.iter().map(|it| it.high).fold(0.0, f64::max)
 }
 
-/// What is in use behind these steps, the first ones of the run.
+/// The bytes in use behind these steps, the first ones of the run.
 fn in_use(steps: &[CourseStep]) -> Sum {
     let mut sum = Sum::default();
     for step in steps {
@@ -157,7 +157,7 @@ fn in_use(steps: &[CourseStep]) -> Sum {
     }
 }
 
-/// What came in these steps and stays.
+/// The blocks that came in these steps and stay.
 fn staying(steps: &[CourseStep]) -> Sum {
     let mut sum = Sum::default();
     for step in steps {

@@ -17,9 +17,9 @@ const NEAR_S: f64 = 86_400.0;
 pub struct Forecast {
     /// The limit, in words.
     pub limit: &'static str,
-    /// Its bytes, and those of them that are used.
+    /// The limit, in bytes.
     pub bytes: u64,
-    /// See [`bytes`](Forecast::bytes).
+    /// The bytes that are used.
     pub used: u64,
     /// Growth of the lower envelope of what is in use, in bytes a second, with its standard error.
     pub growth: f64,

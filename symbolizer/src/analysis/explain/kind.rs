@@ -3,7 +3,7 @@
 use crate::analysis::explain::conduct::Conduct;
 use crate::model::change::REAL;
 
-/// What the memory of a site does.
+/// The conduct of a site, in a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// It grows, and old blocks hardly ever go.

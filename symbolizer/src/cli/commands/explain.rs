@@ -24,8 +24,8 @@ use crate::cli::output::width::stdout_width;
 
 /// Say what the memory does and who does it: leaks, backlogs, caches, bursts
 ///
-/// Each allocation site gets a verdict from how its memory comes and goes over the run. What is to
-/// look into comes first, each with its numbers and the command that shows more. If the process has
+/// Each allocation site gets a verdict from how its memory comes and goes over the run. Sites to
+/// look into come first, each with its numbers and the command that shows more. If the process has
 /// a memory limit, the time until it is reached is told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -170,7 +170,11 @@ impl Text<'_> {
         let place = site.place();
         let room = self.width.saturating_sub(head.chars().count() + 2).max(20);
         let head = Look::Heading.paint(&Printable(&head).to_string(), colour::is_on());
-        writeln!(out, "{head}  {}", Printable(&cut_middle(&place, room)))
+        let place = cut_middle(&place, room);
+        match place.is_empty() {
+            true => writeln!(out, "{head}"),
+            false => writeln!(out, "{head}  {}", Printable(&place)),
+        }
     }
 
     fn finding(&self, number: usize, finding: &Finding, out: &mut impl Write) -> io::Result<()> {

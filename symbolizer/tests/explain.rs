@@ -1,0 +1,240 @@
+//! `heapprof explain`: the verdicts on sites whose memory does something known.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use heapprof_format::{MemoryField, MemoryReading, Record};
+use serde_json::Value;
+
+use crate::common::history::{History, MS, S, json, ok};
+use crate::json_documents::are_documented;
+
+const KIB: u64 = 1024;
+
+/// Writes a log of a minute. Every 20 ms, `step` adds what happens.
+fn log_of(folder: &tempfile::TempDir, step: &mut dyn FnMut(&mut History, u64)) -> String {
+    let mut history = History::new(1);
+    for tick in 0..3000 {
+        history.at(tick * 20 * MS + 1);
+        step(&mut history, tick);
+        if tick % 500 == 499 {
+            history.flush();
+        }
+    }
+    history.at(60 * S);
+    let path = folder.path().join("server.heaplog");
+    std::fs::write(&path, history.end().0).expect("a file");
+    path.display().to_string()
+}
+
+/// The verdicts by the stack of the site.
+fn verdicts(log: &str) -> (BTreeMap<u64, String>, Value) {
+    let document = json(&["explain", "--json", log]);
+    let findings = document["findings"].as_array().expect("findings").iter();
+    let of = findings.map(|finding| {
+        let function = finding["function"].as_str().expect("a name");
+        let digits = function.trim_matches(['[', ']']).trim_start_matches("0x");
+        let address = u64::from_str_radix(digits, 16).expect("an address");
+        let kind = finding["kind"].as_str().expect("a kind").to_owned();
+        ((address - 0x1000) / 16, kind)
+    });
+    (of.collect(), document)
+}
+
+fn expected(kinds: &[(u64, &str)]) -> BTreeMap<u64, String> {
+    let kinds = kinds.iter();
+    kinds
+        .map(|&(stack, kind)| (stack, kind.to_owned()))
+        .collect()
+}
+
+/// A leak, a cache, a backlog and a table, in a process with a limit.
+fn growing(folder: &tempfile::TempDir) -> String {
+    let (mut cache, mut queue) = (VecDeque::new(), VecDeque::new());
+    log_of(folder, &mut |history, tick| {
+        history.alloc(0, 4 * KIB, 0); // never freed
+        cache.push_back(history.alloc(1, 16 * KIB, 0));
+        if cache.len() > 300 {
+            history.free(cache.pop_front().unwrap());
+        }
+        // More comes than goes.
+        for _ in 0..3 {
+            queue.push_back(history.alloc(2, 2 * KIB, 0));
+        }
+        for _ in 0..2 {
+            history.free(queue.pop_front().unwrap());
+        }
+        if tick < 100 {
+            history.alloc(3, 40 * KIB, 0);
+        }
+        if tick == 2999 {
+            let mut reading = MemoryReading::at(history.now);
+            reading.set(MemoryField::CgroupMax, 100 << 20);
+            reading.set(MemoryField::CgroupUsed, 40 << 20);
+            history.encoder.record(&Record::Memory(Box::new(reading)));
+        }
+    })
+}
+
+#[test]
+fn sites_that_grow_are_told_from_sites_that_are_full() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = growing(&folder);
+    let (kinds, document) = verdicts(&log);
+    let all = [(0, "leak"), (1, "cache"), (2, "backlog"), (3, "one-time")];
+    assert_eq!(kinds, expected(&all));
+    // Those to look into come first, the larger one before.
+    let order: Vec<&str> = document["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .map(|it| it["kind"].as_str().expect("a kind"))
+        .collect();
+    assert_eq!(order, ["leak", "backlog", "cache", "one-time"]);
+    let leak = &document["findings"][0];
+    // 4 KiB in 20 ms; nothing of it was freed.
+    let rate = leak["growth_bytes_per_second"].as_f64().expect("a number");
+    assert!((rate / (50.0 * 4096.0) - 1.0).abs() < 0.05, "{rate}");
+    assert_eq!(
+        (
+            &leak["freed_of_old"],
+            &leak["growth_error_bytes_per_second"]
+        ),
+        (&0.0.into(), &0.0.into())
+    );
+    assert_eq!(document["nothing_is_wrong"], false);
+
+    let text = ok(&["explain", &log, "--width", "100"]);
+    assert!(text.contains("\n 1. leak: "), "{text}");
+    assert!(
+        text.contains("grows by 199.9 KiB/s; 11.7 MiB in use"),
+        "{text}"
+    );
+    assert!(text.contains("\nBesides:\n 3. cache: "), "{text}");
+    // 60 MiB at 300 KiB a second.
+    let limit = "the cgroup's memory.max is 100.0 MiB, of which 40.0 MiB are used: reached in 3 min at this rate";
+    assert!(text.contains(limit), "{text}");
+    // The command that it names shows more.
+    let command = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("$ heapprof "));
+    let command = command.expect("a command").replace('\'', "");
+    let words: Vec<&str> = command.split(' ').collect();
+    assert!(ok(&words).contains("growth"), "{command}");
+}
+
+/// A burst, a batch job, an array that grows, and churn.
+fn changing(folder: &tempfile::TempDir) -> String {
+    let (mut burst, mut batch) = (Vec::new(), Vec::new());
+    let mut array = None;
+    log_of(folder, &mut |history, tick| {
+        match tick {
+            1500 => burst.extend((0..200).map(|_| history.alloc(0, 256 * KIB, 0))),
+            1600 => burst.drain(..).for_each(|block| history.free(block)),
+            _ => {}
+        }
+        match tick % 500 {
+            0 => batch.extend((0..100).map(|_| history.alloc(1, 64 * KIB, 0))),
+            200 => batch.drain(..).for_each(|block| history.free(block)),
+            _ => {}
+        }
+        if let Some(block) = array.take() {
+            history.free(block);
+        }
+        array = Some(history.alloc(2, (tick + 1) * 4 * KIB, 0));
+        // Freed at once.
+        for _ in 0..40 {
+            let block = history.alloc(3, 800 * KIB, 0);
+            history.free(block);
+        }
+    })
+}
+
+#[test]
+fn what_comes_and_goes_is_told_by_its_shape() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = changing(&folder);
+    let (kinds, document) = verdicts(&log);
+    let all = [(0, "burst"), (1, "periodic"), (2, "growing block")];
+    assert_eq!(
+        kinds
+            .iter()
+            .filter(|(stack, _)| **stack != 3)
+            .map(|(a, b)| (*a, b.clone()))
+            .collect::<BTreeMap<_, _>>(),
+        expected(&all)
+    );
+    let periodic = document["findings"]
+        .as_array()
+        .expect("findings")
+        .iter()
+        .find(|it| it["kind"] == "periodic")
+        .expect("it is there");
+    assert_eq!(periodic["rises"], 6);
+    let churn = document["churn"].as_array().expect("churn");
+    assert_eq!(churn.len(), 1, "{churn:?}");
+    assert!(churn[0]["share"].as_f64().expect("a number") > 0.5);
+    assert_eq!(churn[0]["temporary_bytes"], churn[0]["allocated_bytes"]);
+}
+
+/// A program that frees its memory at its end is judged by what it did before.
+#[test]
+fn the_end_of_a_program_is_no_part_of_its_conduct() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut all = Vec::new();
+    let log = log_of(&folder, &mut |history, tick| {
+        all.push(history.alloc(0, 4 * KIB, 0));
+        if tick == 2999 {
+            all.drain(..).for_each(|block| history.free(block));
+        }
+    });
+    assert_eq!(verdicts(&log).0, expected(&[(0, "leak")]));
+    let text = ok(&["explain", &log]);
+    assert!(text.contains("the program then frees its memory"), "{text}");
+}
+
+#[test]
+fn a_program_without_trouble_is_well_and_a_short_run_says_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut live = VecDeque::new();
+    let log = log_of(&folder, &mut |history, tick| {
+        // Between 40 and 60 blocks, of varying sizes.
+        live.push_back(history.alloc((tick % 4) as u32, (1 + tick * 7 % 31) * KIB, 0));
+        while live.len() > 50 + (tick * 13 % 10) as usize {
+            history.free(live.pop_front().unwrap());
+        }
+    });
+    let (kinds, document) = verdicts(&log);
+    assert!(kinds.values().all(|kind| kind == "cache"), "{kinds:?}");
+    assert_eq!(document["nothing_is_wrong"], true);
+    assert!(ok(&["explain", &log]).contains("Nothing is wrong"));
+
+    let mut history = History::new(1);
+    history.at(1).alloc(0, KIB, 0);
+    history.at(5 * MS);
+    let path = folder.path().join("short.heaplog");
+    std::fs::write(&path, history.end().0).expect("a file");
+    let path = path.display().to_string();
+    let document = json(&["explain", "--json", &path]);
+    assert_eq!(
+        (&document["too_short"], &document["nothing_is_wrong"]),
+        (&true.into(), &false.into())
+    );
+    assert!(ok(&["explain", &path]).contains("too short"));
+}
+
+#[test]
+fn every_key_is_documented() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = changing(&folder);
+    let of_changing = verdicts(&log).1;
+    let log = growing(&folder);
+    let of_growing = verdicts(&log).1;
+    let bytes = std::fs::read(&log).expect("the log");
+    std::fs::write(&log, &bytes[..bytes.len() - 10]).expect("a file");
+    let of_cut = json(&["explain", "--json", &log]);
+    assert_eq!(of_cut["complete"], false);
+    are_documented(
+        "heapprof explain --json",
+        &[of_changing, of_growing, of_cut],
+    );
+}
