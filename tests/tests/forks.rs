@@ -1,9 +1,10 @@
 //! Forked children: each has files of its own, and none that it does not need.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use heapprof_format::EndReason;
-use heapprof_tests::{Run, Spread};
+use heapprof_tests::{Run, Spread, repository};
 
 #[test]
 fn fork_child() {
@@ -203,4 +204,50 @@ fn a_child_that_went_elsewhere_records_where_the_program_began() {
         assert_eq!(logs.len(), 2, "{:?}", ran.files());
         assert!(logs.values().any(|log| log.sizes().contains(&30012)));
     }
+}
+
+/// Returns a Python of 3.12 or later, if there is one: by its own name, or below the folder of
+/// pyenv, whose programs on the path may lead to none.
+fn newer_python() -> Option<PathBuf> {
+    let pyenv = std::env::var_os("PYENV_ROOT").map(PathBuf::from);
+    let pyenv = pyenv.or_else(|| Some(std::env::home_dir()?.join(".pyenv")));
+    let versions = pyenv.and_then(|it| it.join("versions").read_dir().ok());
+    let of_pyenv = versions.into_iter().flatten().flatten();
+    let of_pyenv = of_pyenv.map(|version| version.path().join("bin"));
+    let folders = of_pyenv.chain(["/usr/bin", "/usr/local/bin"].map(PathBuf::from));
+    let mut programs = folders
+        .flat_map(|folder| (12..20).map(move |minor| folder.join(format!("python3.{minor}"))));
+    programs.find(|program| program.is_file())
+}
+
+/// Python counts the kernel's threads at a fork. The guide's filter silences it, and a program that
+/// makes errors of warnings forks all the same.
+#[test]
+fn a_newer_python_warns_at_a_fork_unless_it_is_told_not_to() {
+    const FORKS: &str = "import os, sys
+pid = os.fork()
+pid == 0 and os._exit(0)
+os.waitpid(pid, 0)
+print('forked')";
+    const FILTER: &str = "ignore:This process:DeprecationWarning";
+    let Some(python) = newer_python() else {
+        return println!("skip: no Python of 3.12 or later");
+    };
+    let guide = std::fs::read_to_string(repository().join("docs/guide.md")).unwrap();
+    assert!(guide.contains(&format!("-W '{FILTER}'")), "{FILTER}");
+    let forks = |options: &[&str], filter: Option<&str>| {
+        let mut run = Run::program(&python).args(options).args(["-c", FORKS]);
+        if let Some(filter) = filter {
+            run = run.env("PYTHONWARNINGS", filter);
+        }
+        let ran = run.interval(1).prefix("t").run().well();
+        assert_eq!(ran.stdout, "forked\n");
+        ran.stderr
+    };
+    let said = forks(&[], None);
+    assert!(said.contains("DeprecationWarning: This process"), "{said}");
+    assert_eq!(forks(&["-W", FILTER], None), "");
+    assert_eq!(forks(&[], Some(FILTER)), "");
+    assert_eq!(forks(&["-W", "error"], None), "");
+    assert_eq!(forks(&["-W", "error", "-W", FILTER], None), "");
 }
