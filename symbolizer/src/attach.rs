@@ -24,7 +24,6 @@
 //! Not here: the words on the terminal (`cli`), and the recording (the library).
 
 use std::fs;
-use std::ops::Range;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
@@ -38,15 +37,19 @@ mod borrowing;
 mod filters;
 mod memory;
 mod modules;
+mod priority;
+mod quiet;
 mod safe_point;
+mod stack;
 mod target;
 mod tracee;
 
 use all_threads::{AllThreads, has_thread, threads_of};
 use memory::Memory;
-use safe_point::Judge;
+use priority::Priority;
+use stack::Mapped;
 use target::{Loaded, Presence, Target};
-use tracee::{Registers, release_all_late, release_late};
+use tracee::{release_all_late, release_late};
 
 /// How long the library has to prepare.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -54,8 +57,6 @@ const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 const PATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the library has to complete the log.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long to wait for threads to leave the library.
-const QUIET_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -167,8 +168,8 @@ pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
             return Err(why.into());
         }
     };
-    let outcome = patch(pid, &target.memory, &view, &mut visit);
-    let (all, functions) = match outcome {
+    let outcome = patch(pid, &target.memory, &loaded, &view, &visit);
+    let done = match outcome {
         Ok(done) => done,
         Err(why) => {
             // The library stops to wait for the changes.
@@ -177,15 +178,12 @@ pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
             return Err(why.into());
         }
     };
-    set_state(&target.memory, &loaded, attach_state::PATCHED)?;
-    let threads = all.len();
-    let stopped = all.release();
     visit.finish(pid, &target)?;
     Ok(Begun {
         log: view.message,
-        threads,
-        functions,
-        stopped,
+        threads: done.threads,
+        functions: done.functions,
+        stopped: done.stopped,
         borrowed: visit.borrowed,
     })
 }
@@ -257,7 +255,8 @@ fn prepare_again(pid: u32, target: &Target, loaded: &Loaded) -> Result<bool, Str
         std::thread::sleep(LOOK);
     }
     // A killed program may have left some entries changed.
-    let (_, is_quiet) = restore(pid, target, loaded, &view)?;
+    restore(pid, &target.memory, &view)?;
+    let is_quiet = quiet::wait(pid, target, loaded, &view.patches, None);
     // The state of the last recording must not be taken for that of the next one.
     set_state(&target.memory, loaded, attach_state::IDLE)?;
     Ok(is_quiet)
@@ -325,31 +324,42 @@ fn wait_until_planned(
     }
 }
 
-/// Returns the mapped ranges.
-fn map_of(pid: u32) -> Vec<Range<u64>> {
-    let map = modules::mappings(pid).unwrap_or_default();
-    map.into_iter().map(|mapping| mapping.range).collect()
+/// The changes of the entries, which are done.
+struct Patched {
+    threads: usize,
+    functions: usize,
+    /// How long all threads were stopped.
+    stopped: Duration,
 }
 
-/// Stops all threads, and changes the entries. The threads stay stopped.
+/// Stops all threads, changes the entries, and lets the threads go on.
 fn patch(
     pid: u32,
     memory: &Memory,
+    loaded: &Loaded,
     view: &AttachBlockView,
-    visit: &mut borrowing::Visit,
-) -> Result<(AllThreads, usize), String> {
+    visit: &borrowing::Visit,
+) -> Result<Patched, String> {
     let until = Instant::now() + PATCH_TIMEOUT;
     // The first byte of the jump is an instruction's before and afterwards.
     let mut middles: Vec<_> = (view.patches.iter())
         .map(|patch| patch.at + 1..patch.at + u64::from(patch.moved))
         .collect();
     middles.push(visit.code_of_borrowed());
+    let known = known_patches(memory, &view.patches)?;
     loop {
+        let mut mapped = Mapped::of(pid);
+        let _priority = Priority::raise();
         let all = AllThreads::stop(pid)?;
-        if all.are_outside(memory, &map_of(pid), &middles) {
+        if all.are_outside(memory, &mut mapped, &middles) {
             restart_countdowns(memory, &all, view.countdown_at);
-            let done = write_patches(memory, &view.patches)?;
-            return Ok((all, done));
+            write_patches(memory, &known)?;
+            set_state(memory, loaded, attach_state::PATCHED)?;
+            return Ok(Patched {
+                threads: all.len(),
+                functions: known.len(),
+                stopped: all.release(),
+            });
         }
         all.release();
         if Instant::now() > until {
@@ -362,15 +372,13 @@ fn patch(
 
 /// Makes the line of each thread begin anew: the word is zero in a thread that never allocated.
 fn restart_countdowns(memory: &Memory, all: &AllThreads, distance: i64) {
-    const SELF_AT: [u64; 2] = [0, 16];
     for (_, registers) in all.threads() {
         let pointer = registers.fs_base;
         // glibc's descriptor of a thread names itself twice.
-        let is_glibcs = SELF_AT.iter().all(|at| {
-            memory
-                .word(pointer.wrapping_add(*at))
-                .is_ok_and(|word| word == pointer)
-        });
+        let head = memory.bytes(pointer, 24).unwrap_or_default();
+        let (words, _) = head.as_chunks::<8>();
+        let is_glibcs = matches!(words, [first, _, third]
+            if [first, third].iter().all(|&&word| u64::from_le_bytes(word) == pointer));
         let place = pointer.wrapping_add_signed(distance);
         if is_glibcs && memory.word(place).is_ok_and(|left| left != 0) {
             let _ = memory.write(place, &[0; 8]);
@@ -378,73 +386,63 @@ fn restart_countdowns(memory: &Memory, all: &AllThreads, distance: i64) {
     }
 }
 
-/// Writes the jumps of all allocators whose code is as it was found. Returns how many.
-fn write_patches(memory: &Memory, patches: &[AttachPatch]) -> Result<usize, String> {
-    let now = |patch: &AttachPatch| memory.bytes(patch.at, patch.old.len()).ok();
-    let is_known =
-        |patch: &AttachPatch| now(patch).is_some_and(|now| now == patch.old || now == patch.new);
+/// Returns the jumps of all allocators whose code is as it was found.
+fn known_patches<'a>(
+    memory: &Memory,
+    patches: &'a [AttachPatch],
+) -> Result<Vec<&'a AttachPatch>, String> {
+    let is_known = |patch: &AttachPatch| {
+        let now = memory.bytes(patch.at, patch.old.len());
+        now.is_ok_and(|now| now == patch.old || now == patch.new)
+    };
     let bad: Vec<u16> = (patches.iter())
         .filter(|patch| !is_known(patch))
         .map(|patch| patch.group)
         .collect();
-    let mut done = 0;
-    for patch in patches.iter().filter(|patch| !bad.contains(&patch.group)) {
-        if let Err(error) = memory.write(patch.at, &patch.new) {
-            for patch in patches {
-                if now(patch).is_some_and(|now| now == patch.new) {
-                    let _ = memory.write(patch.at, &patch.old);
-                }
-            }
-            return Err(format!("its code cannot be changed: {error}"));
-        }
-        done += 1;
-    }
-    match done {
-        0 => Err("its code is not as it was found".into()),
-        done => Ok(done),
+    let known: Vec<_> = (patches.iter())
+        .filter(|patch| !bad.contains(&patch.group))
+        .collect();
+    match known.is_empty() {
+        true => Err("its code is not as it was found".into()),
+        false => Ok(known),
     }
 }
 
-/// Stops all threads and restores the entries. Returns how long they were stopped, and whether no
-/// thread is in code of the library.
-fn restore(
-    pid: u32,
-    target: &Target,
-    loaded: &Loaded,
-    view: &AttachBlockView,
-) -> Result<(Duration, bool), String> {
-    let memory = &target.memory;
-    let mut judge = Judge::new(memory, &target.modules, target.libc, Vec::new());
-    let until = Instant::now() + QUIET_TIMEOUT;
-    let writer = writer_of(pid);
-    let mut longest = Duration::ZERO;
-    loop {
-        let all = AllThreads::stop(pid)?;
-        for patch in &view.patches {
-            let now = memory.bytes(patch.at, patch.new.len());
-            if now.is_ok_and(|now| now == patch.new) {
-                memory
-                    .write(patch.at, &patch.old)
-                    .map_err(|error| format!("its code cannot be restored: {error}"))?;
+/// Writes the jumps, all or none.
+fn write_patches(memory: &Memory, patches: &[&AttachPatch]) -> Result<(), String> {
+    for (number, patch) in patches.iter().enumerate() {
+        if let Err(error) = memory.write(patch.at, &patch.new) {
+            for patch in &patches[..number] {
+                let _ = memory.write(patch.at, &patch.old);
             }
+            return Err(format!("its code cannot be changed: {error}"));
         }
-        let map = map_of(pid);
-        // A word that is left over on a stack looks like a return address.
-        let mut is_outside = |registers: &Registers| {
-            all_threads::is_outside(memory, &map, registers.rsp, registers.rip, &loaded.code)
-                || judge.is_known_outside(registers, &loaded.code)
-        };
-        let is_quiet = all.late.is_empty()
-            && all
-                .threads()
-                .all(|(thread, registers)| Some(thread.tid) == writer || is_outside(registers));
-        longest = longest.max(all.release());
-        release_all_late(until + QUIET_TIMEOUT);
-        if is_quiet || Instant::now() > until {
-            return Ok((longest, is_quiet));
-        }
-        std::thread::sleep(LOOK);
     }
+    Ok(())
+}
+
+/// Restores the entries that are changed. Returns how long all threads were stopped.
+///
+/// The threads' addresses do not matter: a jump is one instruction, so each thread is before it or
+/// behind it. A thread behind it is in a tap, whose code stays.
+fn restore(pid: u32, memory: &Memory, view: &AttachBlockView) -> Result<Duration, String> {
+    let is_changed = |patch: &&AttachPatch| {
+        let now = memory.bytes(patch.at, patch.new.len());
+        now.is_ok_and(|now| now == patch.new)
+    };
+    let changed: Vec<_> = view.patches.iter().filter(is_changed).collect();
+    if changed.is_empty() {
+        return Ok(Duration::ZERO);
+    }
+    let _priority = Priority::raise();
+    let all = AllThreads::stop(pid)?;
+    for patch in changed {
+        memory
+            .write(patch.at, &patch.old)
+            .map_err(|error| format!("its code cannot be restored: {error}"))?;
+    }
+    let stopped = all.release();
+    Ok(stopped)
 }
 
 /// Returns the library's own thread.
@@ -480,7 +478,9 @@ pub fn detach(pid: u32) -> Result<Ended, Refusal> {
         }
     }
     let (loaded, view) = chosen.ok_or("heapprof is not attached to it")?;
-    let (stopped, is_quiet) = restore(pid, &target, &loaded, &view)?;
+    let stopped = restore(pid, &target.memory, &view)?;
+    let own = writer_of(pid);
+    let is_quiet = quiet::wait(pid, &target, &loaded, &view.patches, own);
     let ended = Ended {
         log: view.message.clone(),
         stopped,
@@ -497,9 +497,10 @@ pub fn detach(pid: u32) -> Result<Ended, Refusal> {
             _ => Err("heapprof is not attached to it any more".into()),
         };
     }
-    set_state(&target.memory, &loaded, attach_state::ENDING)?;
+    let ending = attach_state::ENDING;
+    set_state(&target.memory, &loaded, ending)?;
     let until = Instant::now() + END_TIMEOUT;
-    while read_block(&target.memory, &loaded)?.state == attach_state::ENDING {
+    while read_block(&target.memory, &loaded)?.state == ending {
         if Instant::now() > until {
             return Err("the library does not complete its log; its entries are restored".into());
         }

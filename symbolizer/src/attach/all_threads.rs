@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::memory::Memory;
+use super::stack::{Mapped, Stack, is_in};
 use super::target::why_not_permitted;
 use super::tracee::{Registers, Stop, Tracee, release_all_late};
 
@@ -21,8 +22,6 @@ const ATTEMPTS: [Duration; 5] = [
 const PAUSE: Duration = Duration::from_millis(50);
 /// A thread that has not stopped by then may be in a part of the kernel that nothing interrupts.
 const BUSY: Duration = Duration::from_millis(20);
-/// Most bytes of a stack that are searched.
-const MOST_STACK: usize = 1 << 20;
 
 /// The threads. Dropping them lets all go on.
 pub(super) struct AllThreads {
@@ -138,17 +137,15 @@ impl AllThreads {
     pub(super) fn are_outside(
         &self,
         memory: &Memory,
-        map: &[Range<u64>],
+        mapped: &mut Mapped,
         ranges: &[Range<u64>],
     ) -> bool {
-        let mut late = self.late.iter().map(|thread| kernel_registers(thread.tid));
-        let are_late_outside = late.all(|registers| {
-            registers.is_some_and(|(sp, pc)| is_outside(memory, map, sp, pc, ranges))
-        });
+        let mut is_outside =
+            |sp, pc| !is_in(ranges, pc) && !Stack::copy(memory, mapped, sp).names(ranges);
         let mut threads = self.threads();
-        let are_outside = threads
-            .all(|(_, registers)| is_outside(memory, map, registers.rsp, registers.rip, ranges));
-        are_outside && are_late_outside
+        let are_outside = threads.all(|(_, registers)| is_outside(registers.rsp, registers.rip));
+        let mut late = self.late.iter().map(|thread| kernel_registers(thread.tid));
+        are_outside && late.all(|registers| registers.is_some_and(|(sp, pc)| is_outside(sp, pc)))
     }
 
     /// Lets all go on. Returns how long they were stopped.
@@ -158,35 +155,6 @@ impl AllThreads {
         }
         self.since.elapsed()
     }
-}
-
-/// Returns true if a thread with these registers does not execute or return to code in the ranges.
-pub(super) fn is_outside(
-    memory: &Memory,
-    map: &[Range<u64>],
-    sp: u64,
-    pc: u64,
-    ranges: &[Range<u64>],
-) -> bool {
-    let is_inside = |address: u64| ranges.iter().any(|range| range.contains(&address));
-    !is_inside(pc) && !has_inside(memory, map, sp, is_inside)
-}
-
-/// Returns true if a word of the stack above `sp` is such an address.
-fn has_inside(
-    memory: &Memory,
-    map: &[Range<u64>],
-    sp: u64,
-    is_inside: impl Fn(u64) -> bool,
-) -> bool {
-    let Some(stack) = map.iter().find(|range| range.contains(&sp)) else {
-        return false;
-    };
-    let sp = sp & !7;
-    let len = ((stack.end - sp) as usize).min(MOST_STACK);
-    let bytes = memory.some_bytes(sp, len);
-    let words = bytes.as_chunks::<8>().0.iter();
-    words.copied().map(u64::from_le_bytes).any(is_inside)
 }
 
 /// Returns true if the thread has ended.

@@ -17,6 +17,7 @@ use framehop::{
 
 use super::memory::Memory;
 use super::modules::{Function, Module};
+use super::stack::{Stack, is_in};
 use super::tracee::{NO_CALL, Registers, Tracee};
 
 /// Functions of libc that hold no lock of libc while they wait, and that no allocator calls.
@@ -152,18 +153,21 @@ impl<'a> Judge<'a> {
     }
 
     /// Returns true if the thread's whole stack is known, and no frame is in these ranges.
+    /// The thread may run meanwhile: its stack is a copy.
     pub(super) fn is_known_outside(
         &mut self,
         registers: &Registers,
+        stack: &Stack,
         ranges: &[Range<u64>],
     ) -> bool {
-        let frames = self.frames(registers).unwrap_or_default();
-        let is_inside = |address: &u64| ranges.iter().any(|range| range.contains(address));
-        !frames.is_empty() && !frames.iter().any(is_inside)
+        let frames = self.frames(registers, |address| stack.word(address));
+        let frames = frames.unwrap_or_default();
+        !frames.is_empty() && !frames.iter().any(|&address| is_in(ranges, address))
     }
 
     fn is_harmless(&mut self, registers: &Registers) -> bool {
-        let Some(frames) = self.frames(registers) else {
+        let memory = self.memory;
+        let Some(frames) = self.frames(registers, |address| memory.word(address).ok()) else {
             return false;
         };
         let mut places = Vec::new();
@@ -205,15 +209,18 @@ impl<'a> Judge<'a> {
     }
 
     /// Returns the addresses of the stack's frames, up to a thread's first function. `None`: the
-    /// stack is not known up to there.
-    fn frames(&mut self, registers: &Registers) -> Option<Vec<u64>> {
+    /// stack is not known up to there. `read` returns words of the stack.
+    fn frames(
+        &mut self,
+        registers: &Registers,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<Vec<u64>> {
         let start = UnwindRegsNative::new(registers.rip, registers.rsp, registers.rbp);
         self.learn(registers.rip)?;
         loop {
             let mut frames = Vec::new();
             let mut unknown = None;
-            let memory = self.memory;
-            let mut read = |address| memory.word(address).map_err(drop);
+            let mut read = |address| read(address).ok_or(());
             let mut walk =
                 self.unwinder
                     .iter_frames(registers.rip, start, &mut self.cache, &mut read);
