@@ -5,7 +5,8 @@
 //!  loads it, starts the thread ───────────> finds allocators, begins the log: PLANNED
 //!  stops all threads, writes the jumps ───> PATCHED: records until it is told to end
 //!  heapprof detach: restores the entries,
-//!  and asks by the control page ──────────> ENDED: the log is complete, the thread is gone
+//!  waits for threads in the library ──────> ENDING or ENDING_QUIET: completes the log
+//!                                           ENDED: the log is complete, the thread ends
 //! ```
 //!
 //! The block is a static variable of the library. The other program reads and writes it as the
@@ -28,7 +29,7 @@ pub const ATTACH_JUMP: usize = 5;
 const TEXT: usize = 1024;
 
 /// First word of a block that this version understands.
-pub const ATTACH_MAGIC: u64 = u64::from_le_bytes(*b"heapatt\x01");
+pub const ATTACH_MAGIC: u64 = u64::from_le_bytes(*b"heapatt\x02");
 
 /// The states, in [`AttachBlock::state`].
 pub mod attach_state {
@@ -46,6 +47,8 @@ pub mod attach_state {
     pub const FAILED: u32 = 5;
     /// All entries are restored, and the recording is to end. Set by the program that detaches.
     pub const ENDING: u32 = 6;
+    /// Like [`ENDING`], and no thread of the process is in the library any more, except its own.
+    pub const ENDING_QUIET: u32 = 7;
 }
 
 /// The wishes for a recording. They lie in memory that the program that attaches has mapped.

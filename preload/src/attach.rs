@@ -29,7 +29,7 @@ use crate::os::environment::Environment;
 use crate::os::{
     cancellation, clock, diagnostics, fd_table, files, libc_trampolines, seccomp, sys,
 };
-use crate::recording::attach_block::heapprof_attach_block as BLOCK;
+use crate::recording::attach_block::{self, heapprof_attach_block as BLOCK};
 use crate::recording::{
     byte_count, labels, request_word, requests, sampled_blocks, seats, session,
 };
@@ -116,7 +116,7 @@ fn attach(input: &AttachInput) -> Result<(), String> {
     let deadline = clock::now_ns() + PATCH_TIMEOUT_NS;
     loop {
         let state = BLOCK.state.load(Ordering::Acquire);
-        if state == attach_state::PATCHED || state == attach_state::ENDING {
+        if state == attach_state::PATCHED || attach_block::is_end_asked() {
             break;
         }
         if state != attach_state::PLANNED || clock::now_ns() > deadline {
@@ -157,11 +157,11 @@ fn renew(is_quiet: bool) -> Result<(), String> {
     if process::has_booted() && !process::is_own() {
         return Err("it is a copy of a process that heapprof was attached to".into());
     }
-    if !writer::renew(is_quiet) {
+    if !writer::renew() {
         return Err("the thread of the last recording has not ended yet".into());
     }
     if is_quiet {
-        seats::renew();
+        seats::release();
         session::renew();
         sampled_blocks::renew();
         requests::renew();
@@ -169,6 +169,7 @@ fn renew(is_quiet: bool) -> Result<(), String> {
         session::abandon();
         requests::leave();
     }
+    seats::equip_vacant();
     session_start::renew();
     request_word::after_fork();
     shutdown::after_fork();

@@ -497,7 +497,10 @@ pub fn detach(pid: u32) -> Result<Ended, Refusal> {
             _ => Err("heapprof is not attached to it any more".into()),
         };
     }
-    let ending = attach_state::ENDING;
+    let ending = match is_quiet {
+        true => attach_state::ENDING_QUIET,
+        false => attach_state::ENDING,
+    };
     set_state(&target.memory, &loaded, ending)?;
     let until = Instant::now() + END_TIMEOUT;
     while read_block(&target.memory, &loaded)?.state == ending {

@@ -266,6 +266,29 @@ fn many_recordings_leave_nothing_behind() {
     server.end();
 }
 
+/// The memory of a recording is free again when it is over. Many busy threads that are recorded
+/// exactly need the most: they wait for seats, and each seat has a walker and lanes.
+#[test]
+fn exact_recordings_of_many_threads_leave_no_memory_behind() {
+    const FEW: usize = 3;
+    const MANY: usize = 20;
+    const MOST_KIB: u64 = 2048;
+    let mut server = Server::start(50);
+    let mut few = 0;
+    for number in 1..=MANY {
+        server.attached(&["-i", "1"]);
+        std::thread::sleep(Duration::from_millis(150));
+        server.detached();
+        if number == FEW {
+            [_, _, few] = server.size();
+        }
+    }
+    let [_, _, many] = server.size();
+    assert!(many < few + MOST_KIB, "{few} KiB, then {many} KiB");
+    assert_eq!([server.tell("errors"), server.tell("interrupts")], [0, 0]);
+    server.end();
+}
+
 /// Starts `heapprof` and kills it at its system call of that number. Returns false if it has ended
 /// before.
 fn killed_at(call: usize, server: &Server, words: &[&str]) -> bool {

@@ -1,8 +1,9 @@
 //! The allocator of libheapprof-attach.so: the program's own, for the program and for this library.
 //!
-//! The program keeps its allocator, whose functions are tapped. This library's own memory comes
-//! from the same allocator (`programs_heap`), past the taps. So there is no second allocator in the
-//! process, and no thread-local memory of one.
+//! The program keeps its allocator, whose functions are tapped. This library's own small blocks
+//! come from the same allocator (`programs_heap`), past the taps, and its large ones from the
+//! kernel (`attached_arena`). So there is no second allocator in the process, and no thread-local
+//! memory of one.
 //!
 //! The interface is that of the folder's other root, `allocator.rs`.
 //!
@@ -14,13 +15,14 @@ use crate::state::thread::Thread;
 
 mod counts;
 mod global;
-#[path = "programs_heap.rs"]
+#[path = "attached_arena.rs"]
 mod own_arena;
+mod programs_heap;
 
 pub(crate) use global::{
     can_allocate, can_map, give_up_without_memory, is_short, prepare as set_writer_stop,
 };
-pub(crate) use own_arena::{library as next_library, prepare, redirect};
+pub(crate) use programs_heap::{library as next_library, prepare, redirect};
 
 /// How a block was requested.
 #[derive(Clone, Copy, PartialEq, Eq)]

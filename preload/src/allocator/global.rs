@@ -34,10 +34,10 @@ unsafe impl GlobalAlloc for OwnArena {
             layout,
         )
     }
-    unsafe fn dealloc(&self, ptr: *mut u8, _: Layout) {
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         if !RESERVE.contains(ptr) {
             // SAFETY: the caller passes a block of this allocator, and it is not in the reserve.
-            unsafe { own_arena::free(ptr) }
+            unsafe { own_arena::free_sized(ptr, layout.size(), layout.align()) }
         }
     }
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
@@ -121,10 +121,11 @@ pub(crate) fn is_short() -> bool {
 /// Returns true if that many bytes can be allocated. Called in the program's threads before large
 /// work. If false, the recording has ended, and the caller prints the reason.
 pub(crate) fn can_allocate(bytes: usize) -> bool {
-    let block = own_arena::allocate(bytes, 64, false);
+    const ALIGNMENT: usize = 64;
+    let block = own_arena::allocate(bytes, ALIGNMENT, false);
     if !block.is_null() {
         // SAFETY: allocated just now.
-        unsafe { own_arena::free(block) };
+        unsafe { own_arena::free_sized(block, bytes, ALIGNMENT) };
         return true;
     }
     end_for_shortage()

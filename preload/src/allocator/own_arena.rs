@@ -75,6 +75,15 @@ pub(crate) unsafe fn free(ptr: *mut u8) {
     unsafe { sys::dallocx(ptr.cast(), sys::MALLOCX_TCACHE_NONE) }
 }
 
+/// Like [`free`]; the size and the alignment are those of the request.
+///
+/// # Safety
+/// As for [`free`].
+pub(crate) unsafe fn free_sized(ptr: *mut u8, _size: usize, _alignment: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { free(ptr) }
+}
+
 /// Creates an arena, and returns its number.
 ///
 /// jemalloc counts its arenas again when it creates its statistics, at the first `mallctl`. Our

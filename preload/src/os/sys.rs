@@ -30,12 +30,12 @@ pub(crate) use attachable::unmap_attachable;
 pub(crate) use fd_table::unshare_descriptors;
 pub(crate) use file::{File, Stat, stat_at, stat_of_target};
 pub(crate) use mapped_file::MappedFile;
-#[cfg(feature = "attach")]
-pub(crate) use memory::unmap;
 pub(crate) use memory::{
     Stack, address_space_is_limited, address_space_limit, can_map, is_readable, map_at, map_stack,
     map_zeroed, own_mappings, place_for, places, protect, unshare,
 };
+#[cfg(feature = "attach")]
+pub(crate) use memory::{map_block, unmap};
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };

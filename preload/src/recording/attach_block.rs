@@ -13,19 +13,27 @@ pub(crate) static heapprof_attach_block: AttachBlock = AttachBlock::new();
 
 /// Returns true if the recording is to end. For the writer.
 pub(crate) fn is_end_asked() -> bool {
-    heapprof_attach_block.state.load(Ordering::Acquire) == attach_state::ENDING
+    let state = heapprof_attach_block.state.load(Ordering::Acquire);
+    [attach_state::ENDING, attach_state::ENDING_QUIET].contains(&state)
+}
+
+/// Returns true if no thread of the program is in this library any more, so that what hooks work
+/// with can be freed. For the writer.
+pub(crate) fn is_release_asked() -> bool {
+    heapprof_attach_block.state.load(Ordering::Acquire) == attach_state::ENDING_QUIET
 }
 
 /// Announces that the log is complete. For the writer.
 pub(crate) fn tell_ended() {
     let state = &heapprof_attach_block.state;
-    let ending = attach_state::ENDING;
-    let _ = state.compare_exchange(
-        ending,
-        attach_state::ENDED,
-        Ordering::AcqRel,
-        Ordering::Relaxed,
-    );
+    for ending in [attach_state::ENDING, attach_state::ENDING_QUIET] {
+        let _ = state.compare_exchange(
+            ending,
+            attach_state::ENDED,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+    }
 }
 
 /// Notes the process that the block belongs to.

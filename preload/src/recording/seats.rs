@@ -16,6 +16,8 @@
 
 mod lease;
 mod rule_table_growth;
+#[cfg(feature = "attach")]
+mod vacancy;
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -30,6 +32,8 @@ use crate::unwind::modules::{Hazard, Snapshot};
 use crate::unwind::walker::Walker;
 use lease::Lease;
 use rule_table_growth::{Outcome, TableGrowth};
+#[cfg(feature = "attach")]
+pub(crate) use vacancy::{equip_vacant, release};
 
 /// The maximum number of seats. Threads that are inside a hook at once are about as many as
 /// processors, plus those that were preempted in a hook.
@@ -70,6 +74,18 @@ pub(crate) struct SeatSlot {
     number: usize,
     /// The snapshot that the seat's walk may be reading.
     hazard: Hazard,
+    /// True between two recordings: there is no walker, and no hook gets the seat.
+    #[cfg(feature = "attach")]
+    is_vacant: AtomicBool,
+}
+
+impl SeatSlot {
+    fn has_walker(&self) -> bool {
+        #[cfg(feature = "attach")]
+        return !self.is_vacant.load(Ordering::Acquire);
+        #[cfg(not(feature = "attach"))]
+        return true;
+    }
 }
 
 // SAFETY: `walker` and `kept_spot` are reached only by the thread that changed `busy` from false to
@@ -212,7 +228,7 @@ pub(crate) fn may_retire_one() -> bool {
 /// Counts one more seat as retired, if enough seats remain. Returns false if not. The caller
 /// must wake the writer, which makes another seat.
 pub(crate) fn retire_one() -> bool {
-    let most = count().saturating_sub(1).min(MOST_RETIRED); // at least one remains
+    let most = usable_count().saturating_sub(1).min(MOST_RETIRED); // at least one remains
     let one_more = |retired| (retired < most).then_some(retired + 1);
     RETIRED
         .fetch_update(Ordering::SeqCst, Ordering::Relaxed, one_more)
@@ -229,6 +245,11 @@ fn count() -> usize {
     COUNT.load(Ordering::Acquire)
 }
 
+/// Returns how many seats hooks can take.
+fn usable_count() -> usize {
+    slots().filter(|slot| slot.has_walker()).count()
+}
+
 /// Returns the bytes that the seats made at boot take.
 pub(crate) fn initial_bytes() -> usize {
     INITIAL * Walker::bytes()
@@ -236,7 +257,7 @@ pub(crate) fn initial_bytes() -> usize {
 
 /// Makes the seats of a session that begins, before it has a writer. False: there is no memory.
 pub(crate) fn make_session_seats() -> bool {
-    let missing = IN_SESSION.saturating_sub(count());
+    let missing = IN_SESSION.saturating_sub(usable_count());
     let has_room = missing == 0 || allocator::can_allocate(missing * Walker::bytes());
     if has_room {
         (0..missing).for_each(|_| add());
@@ -253,7 +274,7 @@ pub(crate) fn prepare() {
 
 /// Makes missing seats, and grows the rule tables that hooks requested. Called by the writer only.
 pub(crate) fn handle_requests() {
-    while count() < target_count() {
+    while usable_count() < target_count() {
         add();
     }
     slots().for_each(|slot| slot.growth.advance_in_writer());
@@ -295,6 +316,10 @@ pub(crate) fn maintain() {
 /// Adds a seat. Only one thread adds: the constructor's, then the one that begins the session, then
 /// the writer, and in a forked child its only thread.
 fn add() {
+    #[cfg(feature = "attach")]
+    if vacancy::equip_one() {
+        return;
+    }
     let count = COUNT.load(Ordering::Relaxed);
     if count == MOST {
         return;
@@ -313,6 +338,8 @@ fn make(number: usize) {
         growth: TableGrowth::new(),
         number,
         hazard: Hazard::new(),
+        #[cfg(feature = "attach")]
+        is_vacant: AtomicBool::new(false),
     });
     SLOTS[number].store(Box::into_raw(slot), Ordering::Release);
 }
@@ -335,15 +362,6 @@ pub(crate) fn are_idle() -> bool {
 /// Returns true if a walk may be reading that snapshot.
 pub(crate) fn may_be_reading(snapshot: *mut Snapshot) -> bool {
     slots().any(|slot| slot.hazard.names(snapshot))
-}
-
-/// Before another recording in this process: gives back all kept spots. No hook runs.
-#[cfg(feature = "attach")]
-pub(crate) fn renew() {
-    for slot in slots() {
-        // SAFETY: the caller's promise: no thread has a seat.
-        unsafe { *slot.kept_spot.get() = None };
-    }
 }
 
 /// Repairs the seats in a forked child, which has one thread. Threads that had seats do not exist

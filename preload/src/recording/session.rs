@@ -229,11 +229,7 @@ pub(crate) fn renew() {
     }
     // SAFETY: leaked by `install`, and by the caller's promise no other code has it.
     let session = unsafe { Box::from_raw(session) };
-    for (_, lanes) in session.lanes() {
-        let bytes = LANE_HEADER + (session.lane_words + STACK_LANE) * size_of::<AtomicU64>();
-        sys::unmap(std::ptr::from_ref(lanes) as u64, bytes);
-    }
-    session.stacks.levels().clear();
+    session.release();
 }
 
 /// Makes the thread of a forked child new to the next session.
@@ -286,6 +282,20 @@ impl Session {
                 },
             );
         }
+    }
+
+    /// After a recording: unmaps the lanes and the set of stacks. No hook runs, and the writer has
+    /// taken all events. The rest stays, because the end of the process may look at it.
+    #[cfg(feature = "attach")]
+    pub(crate) fn release(&self) {
+        for place in &self.lanes {
+            let lanes = place.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            if !lanes.is_null() {
+                let bytes = LANE_HEADER + (self.lane_words + STACK_LANE) * size_of::<AtomicU64>();
+                sys::unmap(lanes as u64, bytes);
+            }
+        }
+        self.stacks.levels().clear();
     }
 
     /// Makes the first lane, before another thread knows this session. Returns false if there is no

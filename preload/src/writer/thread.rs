@@ -12,9 +12,15 @@ use heapprof_format::EndReason;
 use super::Writer;
 use crate::allocator;
 use crate::os::{clock, credentials, fd_table, libc_trampolines, procfs, seccomp, sys};
+#[cfg(feature = "attach")]
+use crate::recording::attach_block;
 use crate::recording::request_word::{self, END, FINISH, THREAD_STOP};
 use crate::recording::session::{self, Session};
+#[cfg(feature = "attach")]
+use crate::recording::{sampled_blocks, seats};
 use crate::state::{phase, thread};
+#[cfg(feature = "attach")]
+use crate::unwind::modules;
 use crate::unwind::stack_bounds;
 use crate::writer::log::cut_mark;
 use crate::writer::{adopt_credentials, last_thread};
@@ -24,7 +30,8 @@ const STACK_BYTES: usize = 512 << 10;
 
 /// The writer and its session, on the way to the thread or back.
 struct Handover {
-    /// Made from a box, and never freed: dropping millions of entries would delay the end.
+    /// Made from a box, and never freed at the end of the process: dropping millions of entries
+    /// would delay the end.
     writer: *mut Writer,
     session: &'static Session,
 }
@@ -32,25 +39,16 @@ struct Handover {
 /// The writer of the session while it has no thread: see [`stop_thread`].
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The writer of a recording that has ended, whose thread is at its last steps; or null.
+/// Before another recording in this process: forgets the last one. Returns false if its thread may
+/// still run.
 #[cfg(feature = "attach")]
-static ENDED: AtomicPtr<Writer> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Before another recording in this process: frees the writer of the last one (if `frees`).
-/// Returns false if its thread may still run.
-#[cfg(feature = "attach")]
-pub(crate) fn renew(frees: bool) -> bool {
+pub(crate) fn renew() -> bool {
     let last = STACK_OWNER.load(Ordering::Relaxed);
     if last != 0 {
         wait_until_gone(last, clock::now_ns() + STOP_TIMEOUT_NS);
         if sys::has_thread(last) {
             return false;
         }
-    }
-    let ended = ENDED.swap(std::ptr::null_mut(), Ordering::AcqRel);
-    if !ended.is_null() && frees {
-        // SAFETY: made from a box; its thread has ended, and no other thread has the address.
-        drop(unsafe { Box::from_raw(ended) });
     }
     IS_RUNNING.store(0, Ordering::Relaxed);
     IS_HANDED_BACK.store(false, Ordering::SeqCst);
@@ -341,6 +339,19 @@ pub(crate) fn share_descriptors(session: &'static Session) {
     }
 }
 
+/// Frees the memory of a recording that has ended: the writer, and what hooks work with if none
+/// runs any more.
+#[cfg(feature = "attach")]
+fn release_memory(writer: Box<Writer>, session: &Session) {
+    drop(writer);
+    if attach_block::is_release_asked() {
+        seats::release();
+        session.release();
+        sampled_blocks::renew();
+        modules::free_retired(seats::may_be_reading);
+    }
+}
+
 /// The function of the thread. Its name is not `main`: a debugger's `break main` stops in every
 /// function of that name.
 extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
@@ -361,8 +372,8 @@ extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
         writer: address,
         session,
     } = *unsafe { Box::from_raw(handover) };
-    // SAFETY: made from a box, and never freed. In this process, no other thread uses the address
-    // until `hand_back`.
+    // SAFETY: made from a box, and not freed before the end of the work below. In this process, no
+    // other thread uses the address until `hand_back`.
     let writer = unsafe { &mut *address };
     writer.hold_log();
     IS_RUNNING.store(1, Ordering::Release);
@@ -389,14 +400,20 @@ extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
     });
     match std::panic::catch_unwind(work) {
         Ok(true) => return std::ptr::null_mut(),
-        Ok(false) => {}
+        Ok(false) => {
+            #[cfg(feature = "attach")]
+            if attach_block::is_end_asked() {
+                // SAFETY: made from a box, and this thread alone has the address.
+                let writer = unsafe { Box::from_raw(address) };
+                let work = std::panic::AssertUnwindSafe(|| release_memory(writer, session));
+                // After a panic, the rest stays. The log is complete.
+                let _ = std::panic::catch_unwind(work);
+            }
+        }
         Err(_) => phase::give_up_after_panic("the writer"),
     }
     #[cfg(feature = "attach")]
-    {
-        ENDED.store(address, Ordering::Release);
-        crate::recording::attach_block::tell_ended();
-    }
+    attach_block::tell_ended();
     TID.store(0, Ordering::Relaxed);
     session.tell_finished();
     if !request_word::is_asked(FINISH) && last_thread::is_program_gone() {

@@ -144,6 +144,13 @@ pub(crate) fn map_zeroed(len: usize) -> Option<*mut u8> {
     Some(memory)
 }
 
+/// Maps a block of `len` zeroed bytes, to be [unmapped](unmap) some time. `None`: there is no
+/// memory.
+#[cfg(feature = "attach")]
+pub(crate) fn map_block(len: usize) -> Option<*mut u8> {
+    map_unlisted(len.next_multiple_of(PAGE as usize))
+}
+
 fn map_unlisted(len: usize) -> Option<*mut u8> {
     // SAFETY: a new anonymous mapping touches nothing that exists.
     unsafe {
@@ -163,9 +170,10 @@ fn map_unlisted(len: usize) -> Option<*mut u8> {
     .map(|address| address as *mut u8)
 }
 
-/// Unmaps memory of [`map_zeroed`] that no other code uses.
+/// Unmaps memory of [`map_zeroed`] or [`map_block`] that no other code uses.
 #[cfg(feature = "attach")]
 pub(crate) fn unmap(address: u64, len: usize) {
+    let len = len.next_multiple_of(PAGE as usize);
     // SAFETY: the callers have mapped it, and nothing reads it any more.
     let _ = unsafe { syscall(libc::SYS_munmap, [address, len as u64, 0, 0, 0, 0]) };
     return_place(address, len as u64);

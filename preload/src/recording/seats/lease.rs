@@ -16,7 +16,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
-use super::{SEAT_WANTED, SeatSlot, count};
+use super::{SEAT_WANTED, SeatSlot, usable_count};
 use crate::os::seccomp::AvoidableCall;
 use crate::os::{credentials, sys};
 use crate::state::process;
@@ -147,7 +147,7 @@ fn grant(thread: &Thread, slot: &'static SeatSlot) {
         return;
     }
     // Other threads must find a free seat now, before the writer makes another one.
-    let most = MOST.min(count().saturating_sub(UNLEASED));
+    let most = MOST.min(usable_count().saturating_sub(UNLEASED));
     let one_more = |granted| (granted < most).then_some(granted + 1);
     if GRANTED.fetch_update(relaxed, relaxed, one_more).is_err() {
         return SEAT_WANTED.store(true, relaxed);

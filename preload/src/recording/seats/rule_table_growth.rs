@@ -107,6 +107,13 @@ impl TableGrowth {
         }
     }
 
+    /// After a recording: drops the table. No hook runs. Called by the writer.
+    #[cfg(feature = "attach")]
+    pub(super) fn release(&self) {
+        self.replace_table(ptr::null_mut());
+        self.state.store(NONE, Ordering::Relaxed);
+    }
+
     /// Forgets the table in a forked child. The parent's writer may have been building it at the
     /// moment of the fork, so the child drops the pointer and leaks the table (Law 7). If a signal
     /// handler forked while this thread was using the table, the thread keeps its own pointer or
