@@ -4,6 +4,8 @@
 //!
 //! Not here: several files at once (`join`, `analysis::merge`).
 
+mod names;
+
 use std::fs::File;
 use std::io;
 use std::ops::Range;

@@ -15,6 +15,7 @@
 //!                                └─> symtab: names for the rest  ─┘
 //!
 //!  locate: paths of candidates    files: opened and verified (build-id, CRC)
+//!  kept: names from a file beside the log, where these say more
 //! ```
 //!
 //! Where the speed comes from: the addresses of a module are known in advance and sorted. So one
@@ -41,6 +42,7 @@
 
 mod allocators;
 pub(crate) mod archive;
+mod completion;
 mod debuginfod;
 mod demangle;
 mod dwarf;
@@ -48,6 +50,7 @@ mod elf;
 mod error_text;
 mod files;
 mod frame;
+mod kept;
 mod length;
 mod locate;
 mod module;
@@ -64,6 +67,7 @@ pub use debuginfod::{Debuginfod, DebuginfodSettings, FetchAccount, Fetching};
 pub use demangle::demangle;
 pub(crate) use frame::MOST_INLINED;
 pub use frame::{Frame, Name};
+pub use kept::{KeptFile, KeptNames, ModuleKey, NamesError};
 pub(crate) use length::shortened;
 pub use locate::{ModuleRef, SearchPath};
 pub use module::{Asked, ModuleSymbols, resolve_all, resolve_module};

@@ -28,6 +28,7 @@ mod inherited;
 mod join;
 mod joined_commands;
 mod json_documents;
+mod kept_names;
 mod labels;
 mod limits;
 mod loopback;

@@ -237,7 +237,10 @@ fn run_says_where_the_files_are_and_shows_the_largest_sites() {
         .arg("exit")
         .run();
     assert_eq!(ran.code(), 3, "{}", ran.stderr);
-    assert_eq!(ran.files(), ["p.0001.heap", "p.heaplog"]);
+    assert_eq!(
+        ran.files(),
+        ["p.0001.heap", "p.heaplog", "p.heaplog.names"]
+    );
     assert_eq!(
         ran.stdout.lines().count(),
         2,
@@ -282,7 +285,7 @@ fn run_without_a_prefix_records_here_and_quietly_if_asked() {
         .run()
         .well();
     assert_eq!(ran.stderr, "");
-    let logs = ran.files();
+    let logs = ran.files_ending(".heaplog");
     assert_eq!(logs.len(), 1, "{logs:?}");
     assert!(logs[0].starts_with("heapprof.exit_ways."), "{logs:?}");
     assert_eq!(ran.log().whole().blocks_of(17001).len(), 1);
@@ -562,7 +565,13 @@ fn run_refuses_a_prefix_that_is_taken() {
     let _again = run(&["-q", "--overwrite"]).well();
     assert_eq!(
         names(),
-        ["p.0001.heap", "p.7.html", "p.heaplog", "px.heaplog"]
+        [
+            "p.0001.heap",
+            "p.7.html",
+            "p.heaplog",
+            "p.heaplog.names",
+            "px.heaplog"
+        ]
     );
 }
 

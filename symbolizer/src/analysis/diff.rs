@@ -13,6 +13,8 @@
 //! Between two profiles it is at least the variance between two profiles of equal heaps (`noise`),
 //! because a site without a sample may be there all the same.
 
+mod sites;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::analysis::completeness::Recorded;
@@ -28,14 +30,8 @@ use crate::naming::paths::{Namer, Paths};
 use crate::naming::site::SiteMap;
 use crate::naming::symbols::Symbols;
 
-/// A site, by what two builds of a program have in common: lines move.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DiffSite {
-    /// The function.
-    pub function: String,
-    /// Name of its module, without folders.
-    pub module: String,
-}
+pub use sites::DiffSite;
+use sites::Homonyms;
 
 /// A line of source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,16 +181,20 @@ impl<'a> Differences<'a> {
             ..Diff::default()
         };
         let mut most: HashMap<DiffSite, f64> = HashMap::new();
-        for (side, stack, change) in &self.parts {
-            let Some(key) = maps[*side].own_of(*stack) else {
-                continue;
-            };
-            let module = key.module.rsplit('/').next().unwrap_or(&key.module);
-            let place = DiffSite {
-                function: key.function.clone(),
-                module: self.common_name(*side, module).to_owned(),
-            };
-            if let (1, Some(file), Some(line)) = (*side, &key.file, key.line) {
+        let sites = || {
+            self.parts.iter().filter_map(|(side, stack, change)| {
+                let key = maps[*side].own_of(*stack)?;
+                let module = key.module.rsplit('/').next().unwrap_or(&key.module);
+                Some((*side, key, self.common_name(*side, module), change))
+            })
+        };
+        let mut homonyms = Homonyms::default();
+        for (side, key, module, _) in sites() {
+            homonyms.add(side, key, module);
+        }
+        for (side, key, module, change) in sites() {
+            let place = homonyms.site(key, module);
+            if let (1, Some(file), Some(line)) = (side, &key.file, key.line) {
                 let most = most.entry(place.clone()).or_insert(0.0);
                 if change.after > *most {
                     *most = change.after;
@@ -246,6 +246,7 @@ impl<'a> Differences<'a> {
             let place = DiffSite {
                 function: label_of(self.sides[*side].0, by.name(), *stack),
                 module: String::new(),
+                file: None,
             };
             diff.changes.entry(place).or_default().merge(change);
         }

@@ -10,6 +10,7 @@ pub(crate) mod destination;
 pub(crate) mod document;
 pub(crate) mod failure;
 pub(crate) mod heading;
+pub(crate) mod kept_names;
 pub(crate) mod label;
 pub(crate) mod memory_bound;
 pub(crate) mod notes;

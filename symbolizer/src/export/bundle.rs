@@ -8,6 +8,7 @@
 //! .build-id/77/01….debug          what several debug files share (dwz)
 //! build/obj/a.dwo                 split debug information, by its path
 //! tmp/perf-77.map                 names of code made at run time
+//! run.heaplog.names               names that were kept beside the log, if its files lack any
 //! ```
 //!
 //! It holds only files that names were taken from. The same profile and files make the same bytes:
@@ -22,7 +23,7 @@ use heapprof_format::FileStamp;
 
 use crate::model::profile::Profile;
 use crate::naming::symbols::Symbols;
-use crate::resolve::{BuildId, ModuleReport, Outcome, Role, Usable, perf_map};
+use crate::resolve::{BuildId, KeptNames, ModuleReport, Outcome, Role, Usable, perf_map};
 
 /// Why a bundle could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +94,15 @@ pub fn write_bundle(
         let member = format!("tmp/perf-{pid}.map");
         append(&mut builder, &member, &map).map_err(BundleError::Write)?;
         contents.push((member, map.len() as u64));
+    }
+    let are_kept = (symbols.reports().values())
+        .any(|report| report.opened().any(|(_, role)| role == Role::KeptNames));
+    if are_kept {
+        let mut names = KeptNames::default();
+        symbols.keep_in(profile, &mut names);
+        let (member, bytes) = (KeptNames::file_of(name), names.encode());
+        append(&mut builder, &member, &bytes).map_err(BundleError::Write)?;
+        contents.push((member, bytes.len() as u64));
     }
     builder.finish().map_err(BundleError::Write)?;
     Ok(bundled)

@@ -2,6 +2,8 @@
 
 use heapprof_format::{FileStamp, Mapping, Module, Segment};
 
+use crate::resolve::ModuleKey;
+
 /// A loaded object file and when it was there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadedModule {
@@ -39,6 +41,11 @@ impl LoadedModule {
     /// Returns true if the address lies in one of its segments.
     pub fn contains(&self, avma: u64) -> bool {
         self.segment_of(avma).is_some()
+    }
+
+    /// Returns the identity of its file, on any machine; `None` if it has none.
+    pub fn key(&self) -> Option<ModuleKey> {
+        ModuleKey::of(&self.path, &self.build_id, self.stamp)
     }
 
     /// The segment that the address lies in.

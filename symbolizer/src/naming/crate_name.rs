@@ -1,4 +1,5 @@
-//! Crate name: the part of the source that a function belongs to, read off the function's name.
+//! Crate name: the part of the source that a function belongs to, read off the function's name, or
+//! off its file if the name is bare.
 //!
 //! ```text
 //! Rust    <server::Table as core::clone::Clone>::clone  server  where the type or trait is
@@ -9,7 +10,69 @@
 //!
 //! A name cannot tell a C++ class from a namespace, so `Parser::run()` belongs to `Parser`.
 
+use std::borrow::Cow;
+
 use crate::resolve::Name;
+
+/// Returns the crate of a source file of Rust: of the standard library, or of one that cargo
+/// fetched. Compilers leave the bare names of inlined functions with `line-tables-only`.
+///
+/// ```text
+/// /rustc/59807616…/library/alloc/src/vec/mod.rs                  alloc
+/// /rust/deps/hashbrown-0.15.2/src/raw/mod.rs                     hashbrown
+/// …/registry/src/index.crates.io-1949…/serde_json-1.0.1/src/de.rs  serde_json
+/// …/git/checkouts/tokio-4e05d63a9c/8b2f1ee/src/lib.rs            tokio
+/// …/vendor/rayon-core/src/job.rs                                 rayon_core
+/// ```
+pub(crate) fn crate_of_file(file: &str) -> Option<Cow<'_, str>> {
+    let after = |root: &str| file.split_once(root).map(|(_, rest)| rest);
+    let folder = |path: &str| path.split_once('/').is_some_and(|(name, _)| !name.is_empty());
+    if !file.ends_with(".rs") {
+        return None;
+    }
+    let of_rustc = after("/rustc/").and_then(|rest| rest.split_once("/library/"));
+    let library = (of_rustc.map(|(_, rest)| rest)).or_else(|| after("/rustlib/src/rust/library/"));
+    let fetched = (after("/registry/src/").and_then(|rest| rest.split_once('/')))
+        .map(|(_, rest)| rest)
+        .or_else(|| after("/rust/deps/"))
+        .or_else(|| after("/vendor/"));
+    let (path, ending) = match (library, fetched, after("/git/checkouts/")) {
+        (Some(path), ..) => (path, Ending::Nothing),
+        (_, Some(path), _) => (path, Ending::Version),
+        (.., Some(path)) => (path, Ending::Hash),
+        _ => return None,
+    };
+    let name = path.split('/').next().filter(|_| folder(path))?;
+    let name = match ending {
+        Ending::Nothing => name,
+        Ending::Version => without_version(name),
+        Ending::Hash => name.rsplit_once('-').map_or(name, |(name, _)| name),
+    };
+    Some(match name.contains('-') {
+        // As names have it.
+        true => name.replace('-', "_").into(),
+        false => name.into(),
+    })
+}
+
+/// The part of a folder's name behind the crate's name.
+enum Ending {
+    Nothing,
+    Version,
+    Hash,
+}
+
+/// `sha-1` of `sha-1-0.10.1`.
+fn without_version(name: &str) -> &str {
+    let is_version = |rest: &str| {
+        let (major, rest) = rest.split_once('.').unwrap_or(("", ""));
+        let is_number = !major.is_empty() && major.bytes().all(|byte| byte.is_ascii_digit());
+        is_number && rest.starts_with(|c: char| c.is_ascii_digit())
+    };
+    let mut dashes = name.match_indices('-').map(|(at, _)| at);
+    let end = dashes.find(|&at| is_version(&name[at + 1..]));
+    end.map_or(name, |at| &name[..at])
+}
 
 /// The crate, or the outermost namespace. `None` for names without a path: C, and C++ outside any.
 pub(crate) fn crate_of(name: &Name) -> Option<&str> {
@@ -101,6 +164,41 @@ pub(crate) fn without_return_type(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn crates_are_read_off_files() {
+        let registry = "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f";
+        for (file, expected) in [
+            (
+                "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/vec/mod.rs",
+                Some("alloc"),
+            ),
+            (
+                "/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/std/src/thread/mod.rs",
+                Some("std"),
+            ),
+            ("/rust/deps/hashbrown-0.15.2/src/raw/mod.rs", Some("hashbrown")),
+            (&format!("{registry}/serde_json-1.0.140/src/de.rs"), Some("serde_json")),
+            (&format!("{registry}/rayon-core-1.12.1/src/job.rs"), Some("rayon_core")),
+            (&format!("{registry}/sha-1-0.10.1/src/lib.rs"), Some("sha_1")),
+            (
+                &format!("{registry}/wasi-0.11.0+wasi-snapshot-preview1/src/lib.rs"),
+                Some("wasi"),
+            ),
+            (
+                "/home/me/.cargo/git/checkouts/tokio-util-4e05d63a9c/8b2f1ee/src/lib.rs",
+                Some("tokio_util"),
+            ),
+            ("/src/app/vendor/regex/src/lib.rs", Some("regex")),
+            ("/src/app/src/main.rs", None),
+            ("/src/app/vendor/lib.rs", None),
+            ("/src/app/vendor/zlib/inflate.c", None),
+            ("/registry/src/x.rs", None),
+            ("", None),
+        ] {
+            assert_eq!(crate_of_file(file).as_deref(), expected, "{file}");
+        }
+    }
 
     #[test]
     fn crates_are_read_off_mangled_and_demangled_names() {

@@ -6,6 +6,7 @@
 //! of all its frames, each once. In the second case, a block has one group, and own and cumulative
 //! are equal.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -19,7 +20,7 @@ use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Bytes;
 use crate::model::special_threads::name_of_unknown_thread;
 use crate::naming::allocator_name::allocator_of;
-use crate::naming::crate_name::crate_of;
+use crate::naming::crate_name::{crate_of, crate_of_file};
 use crate::naming::site::is_plumbing;
 use crate::naming::symbols::Symbols;
 use crate::naming::type_name::{UNKNOWN, type_of};
@@ -127,8 +128,8 @@ impl By {
         };
         match (self, &frame.file, frame.line) {
             (By::Module, ..) => module(),
-            (By::Crate, ..) => match frame.function.as_deref().and_then(crate_of) {
-                Some(name) => name.to_owned(),
+            (By::Crate, file, _) => match crate_of_frame(frame, file.as_deref()) {
+                Some(name) => name.into_owned(),
                 None => match profile.module_of(place) {
                     Some(module) => module.name().to_owned(),
                     None => module(),
@@ -142,6 +143,12 @@ impl By {
             _ => symbols.function(profile, place, frame),
         }
     }
+}
+
+/// The crate or the namespace by the function's name, or else by its file.
+fn crate_of_frame<'a>(frame: &'a Frame, file: Option<&'a str>) -> Option<Cow<'a, str>> {
+    let by_name = frame.function.as_deref().and_then(crate_of);
+    (by_name.map(Cow::Borrowed)).or_else(|| crate_of_file(file?))
 }
 
 impl fmt::Display for By {

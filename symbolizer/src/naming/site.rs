@@ -12,6 +12,7 @@ use heapprof_core::Totals;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::{CallStack, Place, Profile};
+use crate::naming::crate_name::crate_of_file;
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
 
@@ -393,8 +394,12 @@ pub(crate) fn is_library(function: &str) -> bool {
 /// always: a method of a primitive type (`<str>::to_uppercase`), or an inlined function of which
 /// only the last part of its name is known.
 fn is_library_file(file: &str) -> bool {
-    let rust = file.contains("/rustc/") && file.contains("/library/");
-    rust || file.contains("/lib/rustlib/src/rust/library/") || file.contains("/include/c++/")
+    let rust = file.contains("/rustc/") && file.contains("/library/")
+        || file.contains("/lib/rustlib/src/rust/library/")
+        // Other crates, of which the standard library is made.
+        || file.contains("/rust/deps/")
+        || crate_of_file(file).as_deref() == Some("hashbrown");
+    rust || file.contains("/include/c++/")
 }
 
 #[cfg(test)]
@@ -434,6 +439,9 @@ mod tests {
     fn library_files_are_told_from_others() {
         for file in [
             "/rustc/59807616e1fa2540724bfbac14d7976d7e4a3860/library/alloc/src/slice.rs",
+            "/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/ops/function.rs",
+            "/rust/deps/hashbrown-0.15.2/src/raw/mod.rs",
+            "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/hashbrown-0.16.0/src/map.rs",
             "/usr/include/c++/12/bits/new_allocator.h",
         ] {
             assert!(is_library_file(file), "{file}");
@@ -441,6 +449,7 @@ mod tests {
         for file in [
             "/home/me/library/src/slice.rs",
             "/src/rustc/parser.rs",
+            "/home/me/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/serde-1.0.1/src/de.rs",
             "a.c",
         ] {
             assert!(!is_library_file(file), "{file}");

@@ -16,8 +16,8 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::merged_address::process_and_address;
 use crate::model::profile::{Place, Profile};
 use crate::resolve::{
-    Asked, Frame, MOST_INLINED, ModuleRef, ModuleReport, ModuleSymbols, Name, PerfMapReport,
-    SearchPath, Usable, perf_map, resolve_all,
+    Asked, Frame, Identity, KeptNames, MOST_INLINED, ModuleKey, ModuleRef, ModuleReport,
+    ModuleSymbols, Name, PerfMapReport, Role, SearchPath, Usable, perf_map, resolve_all,
 };
 
 /// See the module's text.
@@ -85,9 +85,15 @@ impl Symbols {
             })
             .collect();
         let answers = resolve_all(&asked, search);
-        for (&module, answer) in svmas.keys().zip(answers) {
-            let is_ours = profile.modules[module as usize].is_profiler();
-            symbols.take(module, answer, is_ours);
+        for (&module, mut answer) in svmas.keys().zip(answers) {
+            let loaded = &profile.modules[module as usize];
+            if let Some(key) = loaded.key().filter(|_| !search.kept.is_empty()) {
+                let mut is_it = !loaded.build_id.is_empty() || is_stamped(loaded, &answer.report);
+                for kept in &search.kept {
+                    is_it |= kept.complete(&key, is_it, &mut answer);
+                }
+            }
+            symbols.take(module, answer, loaded.is_profiler());
         }
         symbols.name_by_perf_map(profile, &outside, search);
         symbols.name_by_input(profile);
@@ -170,6 +176,29 @@ impl Symbols {
     /// The report on each module that was asked, by index of the module.
     pub fn reports(&self) -> &BTreeMap<u32, ModuleReport> {
         &self.reports
+    }
+
+    /// Adds the names of all modules whose files are known to be those that ran. Returns true if
+    /// any says more than what `kept` has.
+    pub fn keep_in(&self, profile: &Profile, kept: &mut KeptNames) -> bool {
+        let keys: HashMap<u32, ModuleKey> = (self.reports.iter())
+            .filter_map(|(&index, report)| {
+                let module = profile.modules.get(index as usize)?;
+                let is_known =
+                    report.identity == Identity::Verified || is_stamped(module, report);
+                Some((index, module.key().filter(|_| is_known)?))
+            })
+            .collect();
+        let mut is_more = false;
+        for (&place, frames) in &self.frames {
+            // Names that come with the input stay with it.
+            let is_inputs = profile.frames.contains_key(&place.avma) || profile.names.is_some();
+            let key = place.module.and_then(|module| keys.get(&module));
+            if let Some(key) = key.filter(|_| !is_inputs) {
+                is_more |= kept.insert(key, self.svma(place), frames);
+            }
+        }
+        is_more
     }
 
     /// Places outside every module.
@@ -383,6 +412,15 @@ fn places(profile: &Profile) -> impl Iterator<Item = Place> + '_ {
         .stacks
         .iter()
         .flat_map(|stack| profile.places(stack))
+}
+
+/// Returns true if the file that gave names has the stamp of the one that ran.
+fn is_stamped(module: &LoadedModule, report: &ModuleReport) -> bool {
+    let mut used = report.opened();
+    let binary = used.find_map(|(path, role)| (role == Role::Binary).then_some(path));
+    let file = binary.and_then(|path| Usable::open(path).ok());
+    let stamp = module.stamp.as_ref();
+    file.is_some_and(|file| stamp.is_some_and(|stamp| file.has_stamp(stamp)))
 }
 
 /// The bias of a module of a dump, from the program headers of its file: mappings say where a part

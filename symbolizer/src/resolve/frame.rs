@@ -82,6 +82,14 @@ impl Name {
         }
     }
 
+    /// The same, of a function whose [`generic_arguments`](Self::generic_arguments) are known.
+    pub(super) fn with_generic_arguments(raw: &str, arguments: &str) -> Self {
+        Name {
+            generic_arguments: Some(arguments.into()),
+            ..Name::new(raw)
+        }
+    }
+
     /// Returns the arguments of a generic function's instance, `u8, Global`, where its raw form has
     /// only `T, A`. Rust's legacy mangling omits them, and debug information has them.
     pub fn generic_arguments(&self) -> Option<&str> {

@@ -4,11 +4,13 @@
 //! [`files`](super::files) opens and verifies.
 
 use super::debuginfod::Debuginfod;
+use super::kept::KeptFile;
 use super::report::BuildId;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// A module as it was recorded in the profiled process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub struct SearchPath {
     pub perf_map: Option<PathBuf>,
     /// Servers to ask for what no place has (`--debuginfod`).
     pub debuginfod: Option<Debuginfod>,
+    /// Names that were kept when the files were there: of the logs that are read.
+    pub kept: Vec<Arc<KeptFile>>,
 }
 
 impl Default for SearchPath {
@@ -45,6 +49,7 @@ impl Default for SearchPath {
             binary_dirs: Vec::new(),
             perf_map: None,
             debuginfod: None,
+            kept: Vec::new(),
         }
     }
 }

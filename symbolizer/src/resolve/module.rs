@@ -41,6 +41,34 @@ impl ModuleSymbols {
             .zip(self.begins.windows(2))
             .map(|(&svma, span)| (svma, &self.frames[span[0] as usize..span[1] as usize]))
     }
+
+    /// Gives addresses the frames that `other` returns for them and for what they have; `None`:
+    /// they stay. Returns true if any address has others.
+    pub(super) fn replace_frames<'a>(
+        &mut self,
+        other: impl Fn(u64, &[Frame]) -> Option<&'a [Frame]>,
+    ) -> bool {
+        let mut frames: Vec<Frame> = Vec::with_capacity(self.frames.len());
+        let mut begins = vec![0];
+        let mut quality = self.report.quality;
+        let mut is_any = false;
+        for (svma, own) in self.iter() {
+            let found = other(svma, own).unwrap_or(own);
+            if found != own {
+                is_any = true;
+                quality.replace(own, found);
+            }
+            if u32::try_from(frames.len() + found.len()).is_ok() {
+                frames.extend_from_slice(found);
+            }
+            begins.push(frames.len() as u32);
+        }
+        if is_any {
+            (self.frames, self.begins) = (frames, begins);
+            self.report.quality = quality;
+        }
+        is_any
+    }
 }
 
 /// A module and the addresses in it that need names.

@@ -3,6 +3,7 @@
 //!
 //! It also counts how many addresses got a name from which source.
 
+use super::frame::Frame;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,8 @@ pub enum Role {
     MiniDebugInfo,
     /// The names of code made at run time.
     PerfMap,
+    /// Names that were kept beside the log.
+    KeptNames,
 }
 
 impl fmt::Display for Role {
@@ -52,6 +55,7 @@ impl fmt::Display for Role {
             Role::SplitUnit => "split debug information (.dwo)",
             Role::MiniDebugInfo => "symbols in .gnu_debugdata",
             Role::PerfMap => "names of code made at run time",
+            Role::KeptNames => "names kept beside the log",
         })
     }
 }
@@ -366,7 +370,7 @@ fn how_to_get(path: &Path, build_id: Option<&BuildId>) -> String {
             "install its -dbgsym or -debuginfo package (or --debuginfod: a server may have {id}), or set --debug-dir"
         ),
         (true, None) => "install its -dbgsym or -debuginfo package, or set --debug-dir".into(),
-        (false, _) => "build it with -g (Rust: debug = \"line-tables-only\"), keep the unstripped file, \
+        (false, _) => "build it with -g (Rust: debug = 1 in the profile), keep the unstripped file, \
              or set --debug-dir to its detached debug information".into(),
     }
 }
@@ -382,6 +386,45 @@ pub struct Quality {
     pub by_symbols: u64,
     /// Without any function name.
     pub unresolved: u64,
+}
+
+/// How much frames say of an address, least first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Says {
+    Nothing,
+    Function,
+    Line,
+}
+
+impl Says {
+    pub(super) fn of(frames: &[Frame]) -> Says {
+        match frames.last() {
+            Some(physical) if physical.function.is_some() => {
+                match frames.iter().any(|frame| frame.line.is_some()) {
+                    true => Says::Line,
+                    false => Says::Function,
+                }
+            }
+            _ => Says::Nothing,
+        }
+    }
+}
+
+impl Quality {
+    /// Counts an address with other frames than it had.
+    pub(super) fn replace(&mut self, before: &[Frame], after: &[Frame]) {
+        let count = match Says::of(before) {
+            Says::Nothing => &mut self.unresolved,
+            Says::Function if self.by_symbols > 0 => &mut self.by_symbols,
+            _ => &mut self.by_dwarf,
+        };
+        *count = count.saturating_sub(1);
+        match Says::of(after) {
+            Says::Nothing => self.unresolved += 1,
+            Says::Function => self.by_symbols += 1,
+            Says::Line => self.by_dwarf += 1,
+        }
+    }
 }
 
 /// The report on resolving one module.

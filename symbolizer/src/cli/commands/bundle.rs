@@ -1,9 +1,11 @@
 //! `heapprof bundle`: writes a profile and the files that name it, for another machine.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::{Bundled, Bytes, Input, Reading, write_bundle};
+use heapprof_symbolizer::{
+    Bundled, Bytes, Input, Profile, Reading, Symbols, write_bundle,
+};
 
 use crate::cli::inputs::one::read;
 use crate::cli::options::symbols::SymbolArgs;
@@ -31,6 +33,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     places: SymbolArgs,
 
+    /// Replace a bundle of the same profile, too, if the new one has fewer names
+    #[arg(long)]
+    overwrite: bool,
+
     /// Where to write it; - is standard output [default: FILE with .tar in place of its extension,
     /// in the current folder]
     #[arg(short, long, value_name = "OUT")]
@@ -50,6 +56,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let profile = read(&args.file, &reading)?;
     let symbols = args.places.symbols(&args.file, &profile)?;
     let input = Input::open(&args.file)?;
+    if let Some(path) = out.path().filter(|_| !args.overwrite) {
+        refuse_worse(path, &input, &profile, &symbols)?;
+    }
     let mut bundled = Bundled::default();
     out.write(|out| {
         let written = write_bundle(&input.name(), input.bytes(), &profile, &symbols, out);
@@ -81,4 +90,41 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Refuses to replace a bundle of the same profile that names more of it: the files that it has may
+/// be nowhere else.
+fn refuse_worse(
+    path: &Path,
+    input: &Input,
+    profile: &Profile,
+    symbols: &Symbols,
+) -> Result<(), Failure> {
+    let Ok(old) = Input::open_alone(path) else {
+        return Ok(());
+    };
+    let is_same = match (old.start(), input.start()) {
+        (Some(old), Some(new)) => old == new,
+        _ => old.bytes() == input.bytes(),
+    };
+    if !old.is_bundle() || !is_same {
+        return Ok(());
+    }
+    let of_old = SymbolArgs::default().symbols(path, profile)?;
+    let [(had, had_lines), (has, has_lines)] = [&of_old, symbols].map(named_and_with_lines);
+    if had <= has && had_lines <= has_lines {
+        return Ok(());
+    }
+    Err(Failure::Asked(format!(
+        "{} names {had} addresses of this profile, {had_lines} with lines, and a new bundle would name {has}, \
+         {has_lines} with lines: it stays; -o writes the new one elsewhere, --overwrite in its place",
+        path.display()
+    )))
+}
+
+/// How many addresses have a name, and how many of these a line.
+fn named_and_with_lines(symbols: &Symbols) -> (u64, u64) {
+    let (asked, unnamed) = symbols.asked_and_unnamed();
+    let lines = symbols.reports().values().map(|report| report.quality.by_dwarf);
+    (asked - unnamed, lines.sum())
 }

@@ -460,7 +460,7 @@ fn write_table(
     };
     table.row(row(&diff.total, "(all)", ""));
     for (place, change) in changes {
-        table.row(row(change, &place.function, &place.module));
+        table.row(row(change, &place.title(), &place.module));
     }
     table.write(stdout_width(), out)?;
     writeln!(

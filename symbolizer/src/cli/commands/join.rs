@@ -7,7 +7,7 @@ use heapprof_symbolizer::Bytes;
 use crate::cli::inputs::joined::{join, write};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::say;
+use crate::cli::output::{kept_names, say};
 use crate::cli::output::shell_quote::quoted;
 
 /// Join the logs of several processes into one log
@@ -40,6 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         out.write(|out| write(join, out))
     })?;
     if let Some(out) = out.path() {
+        kept_names::carry(&args.files, out);
         let size = std::fs::metadata(out).map_or(0, |it| it.len());
         say::note(&format_args!(
             "{}: {}, {}; next: heapprof timeline {3}; heapprof top --at peak {3}",

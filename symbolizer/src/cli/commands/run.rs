@@ -21,6 +21,7 @@ use heapprof_symbolizer::resolve::is_tapped;
 use crate::cli::options::limit;
 use crate::cli::options::measure::SumArg;
 use crate::cli::options::quantity::interval;
+use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::{memory_bound, say};
 use program::Program;
@@ -115,6 +116,11 @@ pub(crate) struct Args {
     /// Print the path of the program's log, as the last line of standard output
     #[arg(long)]
     print_log: bool,
+
+    /// Do not write LOG.names, the file beside a log that keeps its names for the time after a
+    /// rebuild
+    #[arg(long)]
+    no_kept_names: bool,
 
     /// Let the profiler say a line at its start and at its end
     #[arg(short, long)]
@@ -244,9 +250,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     })?;
 
     let records = Records::find(prefix.as_deref(), pid, started);
-    if !args.quiet {
-        memory_bound::keep_status(as_shells_say(status));
-        summary::show(&records);
+    memory_bound::keep_status(as_shells_say(status));
+    let places = SymbolArgs::keeping_names(!args.no_kept_names);
+    match args.quiet {
+        false => summary::show(&records, &places),
+        true if !args.no_kept_names => summary::keep_names(&records, &places),
+        true => {}
     }
     if args.print_log {
         gate::print_log(&records)?;

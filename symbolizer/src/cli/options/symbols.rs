@@ -2,12 +2,14 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use heapprof_symbolizer::resolve::SearchPath;
+use heapprof_symbolizer::resolve::{KeptFile, SearchPath};
 use heapprof_symbolizer::{Input, Profile, Symbols};
 
 use crate::cli::options::debuginfod::Servers;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::kept_names;
 use crate::cli::output::progress::Progress;
 
 #[derive(Debug, Default, clap::Args)]
@@ -24,11 +26,24 @@ pub(crate) struct SymbolArgs {
     #[arg(long, value_name = "FILE", help_heading = "Where names come from")]
     perf_map: Option<PathBuf>,
 
+    /// Neither use nor write LOG.names, the file beside a log that keeps its names for the time
+    /// after a rebuild
+    #[arg(long, help_heading = "Where names come from")]
+    no_kept_names: bool,
+
     #[command(flatten)]
     pub(crate) servers: Servers,
 }
 
 impl SymbolArgs {
+    /// The options of a command that has none of them, except that one.
+    pub(crate) fn keeping_names(is_wanted: bool) -> SymbolArgs {
+        SymbolArgs {
+            no_kept_names: !is_wanted,
+            ..SymbolArgs::default()
+        }
+    }
+
     /// Checks that the files that the user names exist: a mistyped path would look like missing
     /// names.
     fn check(&self) -> Result<(), Failure> {
@@ -65,8 +80,10 @@ impl SymbolArgs {
         let root = self.sysroot.iter().map(|path| ("--sysroot", path));
         let maps = self.perf_map.iter().map(|path| ("--perf-map", path));
         let words = folders.chain(root).chain(maps);
+        let switch = self.no_kept_names.then(|| "--no-kept-names".into());
         words
             .flat_map(|(option, path)| [option.into(), path.into()])
+            .chain(switch)
             .collect()
     }
 
@@ -99,10 +116,18 @@ impl SymbolArgs {
             ));
         }
         self.check()?;
-        let is_bundle =
-            |file: &&PathBuf| Input::open_alone(file).is_ok_and(|input| input.is_bundle());
-        let bundles: Vec<PathBuf> = files.iter().filter(is_bundle).cloned().collect();
+        let (mut bundles, mut kept) = (Vec::new(), Vec::new());
+        for file in files {
+            let Ok(input) = Input::open_alone(file) else {
+                continue;
+            };
+            if input.is_bundle() {
+                bundles.push(file.clone());
+            }
+            kept.extend(self.kept_names(&input));
+        }
         let mut search = self.search();
+        search.kept = kept;
         search.debuginfod = self.servers.client()?;
         if bundles.len() == files.len() {
             search.debug_dirs.clone_from(&self.debug_dir);
@@ -111,12 +136,17 @@ impl SymbolArgs {
         }
         search.debug_dirs.splice(0..0, bundles.iter().cloned());
         search.binary_dirs.extend(bundles);
-        Ok(self.ask(profile, &search))
+        let symbols = self.ask(profile, &search);
+        self.keep_names(files, profile, &symbols, &search);
+        Ok(symbols)
     }
 
     /// The names of a profile that was read from `file`.
     pub(crate) fn symbols(&self, file: &Path, profile: &Profile) -> Result<Symbols, Failure> {
-        Ok(self.ask(profile, &self.search_for(file)?))
+        let search = self.search_for(file)?;
+        let symbols = self.ask(profile, &search);
+        self.keep_names(&[file.to_owned()], profile, &symbols, &search);
+        Ok(symbols)
     }
 
     /// Where the names of a profile that is read from `file` come from. A bundle's files stand for
@@ -125,13 +155,35 @@ impl SymbolArgs {
         self.check()?;
         let mut search = self.search();
         search.debuginfod = self.servers.client()?;
-        if Input::open_alone(file).is_ok_and(|input| input.is_bundle()) {
+        let Ok(input) = Input::open_alone(file) else {
+            return Ok(search);
+        };
+        search.kept.extend(self.kept_names(&input));
+        if input.is_bundle() {
             search.debug_dirs.clone_from(&self.debug_dir);
             search.debug_dirs.insert(0, file.to_owned());
             search.binary_dirs = vec![file.to_owned()];
             search.sysroot = Some(file.to_owned());
         }
         Ok(search)
+    }
+
+    fn kept_names(&self, input: &Input) -> Option<Arc<KeptFile>> {
+        let wanted = (!self.no_kept_names).then_some(input)?;
+        wanted.kept_names().map(Arc::new)
+    }
+
+    /// Keeps the names beside the logs, if they say more than what is there.
+    fn keep_names(
+        &self,
+        files: &[PathBuf],
+        profile: &Profile,
+        symbols: &Symbols,
+        search: &SearchPath,
+    ) {
+        if !self.no_kept_names {
+            kept_names::keep(files, profile, symbols, &search.kept);
+        }
     }
 
     fn ask(&self, profile: &Profile, search: &SearchPath) -> Symbols {

@@ -37,7 +37,7 @@ pub(super) fn write(
         let message = format!(
             "{} in {}: {metric} {} before, {} after",
             signed.difference(change.difference()),
-            site.function,
+            site.title(),
             signed.quantity(change.before),
             signed.quantity(change.after),
         );

@@ -26,6 +26,9 @@ struct Document<'a> {
 struct Site<'a> {
     function: &'a str,
     module: &'a str,
+    /// The end of the file's path, if functions of that name are in several files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
     #[serde(flatten)]
     numbers: Numbers<'a>,
 }
@@ -64,6 +67,7 @@ pub(super) fn write(
     let sites = changes.iter().map(|(place, change)| Site {
         function: &place.function,
         module: &place.module,
+        file: place.file.as_deref(),
         numbers: Numbers::of(change),
     });
     let document = Document {

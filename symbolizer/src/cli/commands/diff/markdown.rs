@@ -47,7 +47,7 @@ pub(super) fn write(
             change.verdict().name(),
             signed.quantity(change.before),
             signed.quantity(change.after),
-            code(&site.function),
+            code(&site.title()),
             code(&place(diff.lines.get(*site), site)),
         )?;
     }

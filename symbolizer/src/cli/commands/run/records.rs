@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use heapprof_format::{Reader, Record};
+use heapprof_symbolizer::resolve::KeptNames;
 use heapprof_symbolizer::{RegularFile, newest_of};
 
 use crate::cli::output::failure::Failure;
@@ -105,6 +106,8 @@ pub(crate) fn make_way(prefix: &Path, overwrite: bool) -> Result<(), Failure> {
         });
     }
     for path in old {
+        // The names that are kept of it go, too; another run needs none of them.
+        let _ = fs::remove_file(folder.join(KeptNames::file_of(&name(&path))));
         fs::remove_file(&path).map_err(|source| Failure::Remove { path, source })?;
     }
     Ok(())

@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::{By, Confidence, Detail, Input, Metric, Reading, Sites};
+use heapprof_symbolizer::{
+    By, Confidence, Detail, Input, Metric, Profile, Reading, Sites, Symbols,
+};
 
 use crate::cli::commands::run::records::Records;
 use crate::cli::inputs::several;
@@ -18,13 +20,13 @@ use crate::cli::output::{heading, say};
 const MOST: usize = 5;
 
 /// Says where the files are, and which sites and processes hold, or allocated, the most.
-pub(super) fn show(records: &Records) {
+pub(super) fn show(records: &Records, places: &SymbolArgs) {
     let Some(log) = &records.log else {
         say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why");
         return;
     };
     let mut text = Vec::new();
-    if let Err(error) = write(log, &records.of_children, &mut text) {
+    if let Err(error) = write(records, log, places, &mut text) {
         say::error(&error);
     }
     say::table(&text);
@@ -80,30 +82,47 @@ fn of_all(log: &Path, children: &[PathBuf]) -> Option<String> {
     }
 }
 
+/// Finds the names, which are kept beside the logs, and says nothing.
+pub(super) fn keep_names(records: &Records, places: &SymbolArgs) {
+    if let Some(log) = &records.log {
+        let _ = read(records, log, places);
+    }
+}
+
+/// The profile of all processes together, with its names.
+fn read(
+    records: &Records,
+    log: &Path,
+    places: &SymbolArgs,
+) -> Result<(Profile, Symbols), Failure> {
+    if records.of_children.is_empty() {
+        let profile = Input::open(log)?.read(|_| {})?;
+        let symbols = places.symbols(log, &profile)?;
+        return Ok((profile, symbols));
+    }
+    let mut files = vec![log.to_owned()];
+    files.extend_from_slice(&records.of_children);
+    let reading = Reading {
+        detail: Detail {
+            threads: true,
+            ..Detail::default()
+        },
+        ..Reading::default()
+    };
+    let profile = several::read(&files, &reading)?;
+    let symbols = places.symbols_of_several(&files, &profile)?;
+    Ok((profile, symbols))
+}
+
 /// The totals of all processes together, the processes with the most if there are several, and the
 /// sites with the most.
-fn write(log: &Path, children: &[PathBuf], text: &mut Vec<u8>) -> Result<(), Failure> {
-    let mut files = vec![log.to_owned()];
-    files.extend_from_slice(children);
-    let (profile, symbols) = match &files[..] {
-        [log] => {
-            let profile = Input::open(log)?.read(|_| {})?;
-            let symbols = SymbolArgs::default().symbols(log, &profile)?;
-            (profile, symbols)
-        }
-        files => {
-            let reading = Reading {
-                detail: Detail {
-                    threads: true,
-                    ..Detail::default()
-                },
-                ..Reading::default()
-            };
-            let profile = several::read(files, &reading)?;
-            let symbols = SymbolArgs::default().symbols_of_several(files, &profile)?;
-            (profile, symbols)
-        }
-    };
+fn write(
+    records: &Records,
+    log: &Path,
+    places: &SymbolArgs,
+    text: &mut Vec<u8>,
+) -> Result<(), Failure> {
+    let (profile, symbols) = read(records, log, places)?;
     let mut sites = Sites::of(&profile, &symbols);
     let metric = match profile.numbers().in_use_bytes {
         0 => Metric::AllocatedBytes,
@@ -129,7 +148,7 @@ fn write(log: &Path, children: &[PathBuf], text: &mut Vec<u8>) -> Result<(), Fai
         if sites.sites.is_empty() {
             return Ok(());
         }
-        if files.len() > 1 {
+        if !records.of_children.is_empty() {
             writeln!(text, "{what_of_processes}")?;
             let mut lines = lines_of_groups(&profile, &symbols, By::Process, metric, false);
             lines.retain(|line| line.own.get(metric) > 0);
