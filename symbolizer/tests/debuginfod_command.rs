@@ -174,7 +174,7 @@ fn https_is_spoken_certificates_are_checked_and_http_is_no_way_out() {
     });
     let url = format!("https://127.0.0.1:{port}");
     let log = world.log();
-    let args = ["info", "--debuginfod-urls", &url, &log];
+    let args = ["info", "--no-kept-names", "--debuginfod-urls", &url, &log];
 
     let output = world.heapprof(&args, &[]);
     let text = stdout(&output);

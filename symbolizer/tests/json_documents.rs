@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
+use crate::resolve_fixture::Fixture;
 use heapprof_format::{Counter, MemoryField, MemoryReading, Module, Record, Segment, WalkEnd};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -466,6 +467,51 @@ fn tree() {
     );
 }
 
+/// A log of a program with a function `init` in each of two files.
+fn homonyms(folder: &Path) -> (Fixture, String) {
+    const INIT: &str = "int sink(int);
+static __attribute__((noinline, noclone)) int init(int x) { return sink(x * 3) + 1; }
+int NAME(int x) { return init(x) + 2; }
+";
+    let fixture = Fixture::new();
+    fixture.write("net/a.c", INIT.replace("NAME", "one"));
+    fixture.write("disk/b.c", INIT.replace("NAME", "two"));
+    let main = "int one(int), two(int); int sink(int x) { return x; }
+int main(int n, char **v) { (void)v; return one(n) + two(n); }";
+    fixture.write("main.c", main);
+    let files = ["main.c", "net/a.c", "disk/b.c"];
+    let flags = ["-g", "-O1", "-Wl,--build-id", "-o", "program"];
+    fixture.run("gcc", &[&flags[..], &files].concat());
+    let bias = 0x5555_0000_0000;
+    let mut log = LogBuilder::new(1);
+    log.start_of("/bin/other", 79, 1);
+    log.module_record(Module {
+        number: 0,
+        time_ns: 0,
+        path: fixture.path("program").display().to_string(),
+        build_id: fixture.build_id("program"),
+        stamp: None,
+        bias,
+        segments: vec![Segment {
+            start: bias,
+            len: 0x10_0000,
+            file_offset: 0,
+            flags: 5,
+        }],
+    });
+    let table = fixture.run("nm", &["program"]);
+    let inits = table
+        .lines()
+        .filter_map(|line| line.strip_suffix(" t init"));
+    for address in inits {
+        let address = u64::from_str_radix(address, 16).unwrap();
+        let stack = log.stack(&[bias + address]);
+        log.alloc(stack, 1000);
+    }
+    let log = write(folder, "homonyms.heaplog", &log.end());
+    (fixture, log.display().to_string())
+}
+
 #[test]
 fn diff() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -474,9 +520,11 @@ fn diff() {
     let stack = other.stack(&[1, 2]);
     other.alloc(stack, 1000);
     let other = write(folder.path(), "other.heaplog", &other.end());
+    let (_fixture, homonyms) = homonyms(folder.path());
     conforms(
         "heapprof diff --json",
         &[
+            &["diff", "--json", "--force", &homonyms],
             &["diff", "--json", "--at", "start", "--at", "end"],
             &["diff", "--json", "--force", &other.display().to_string()],
         ],

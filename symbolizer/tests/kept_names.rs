@@ -96,7 +96,11 @@ fn names_of(log: &str) -> PathBuf {
 
 /// The outputs that are made of names.
 fn outputs(log: &str, options: &[&str]) -> Vec<String> {
-    let commands = [&["top"][..], &["tree", "--json"], &["export", "-f", "folded"]];
+    let commands = [
+        &["top"][..],
+        &["tree", "--json"],
+        &["export", "-f", "folded"],
+    ];
     let all = commands.map(|command| ok(&[command, options, &[log]].concat()));
     all.to_vec()
 }
@@ -106,7 +110,10 @@ fn names_outlive_a_rebuild_and_the_files_deletion() {
     let world = World::new(&["-g"]);
     let log = world.log("run.heaplog", 100);
     let before = outputs(&log, &[]);
-    assert!(before[0].contains("middle") || before[0].contains("leaf"), "{before:?}");
+    assert!(
+        before[0].contains("middle") || before[0].contains("leaf"),
+        "{before:?}"
+    );
     let mode = fs::metadata(names_of(&log)).unwrap().permissions().mode();
     let mode_of_log = fs::metadata(&log).unwrap().permissions().mode();
     assert_eq!(mode & !mode_of_log, 0, "no wider than the log's");
@@ -121,7 +128,11 @@ fn names_outlive_a_rebuild_and_the_files_deletion() {
     let names = &info["modules"][0]["names"];
     assert_eq!(names["unnamed"], 0, "{names}");
     assert_eq!(names["identity"], "verified");
-    assert!(names["tried"].to_string().contains("used as names kept beside the log"));
+    assert!(
+        names["tried"]
+            .to_string()
+            .contains("used as names kept beside the log")
+    );
 }
 
 /// The files count first: what is kept changes nothing while they are there.
@@ -161,7 +172,10 @@ fn names_of_another_build_are_never_believed() {
     let other = world.log_of("other.heaplog", 100, &[7; 20]);
     fs::copy(names_of(&log), names_of(&other)).unwrap();
     let top = ok(&["top", &other]);
-    assert!(top.contains("[program+0x") && !top.contains("middle"), "{top}");
+    assert!(
+        top.contains("[program+0x") && !top.contains("middle"),
+        "{top}"
+    );
 }
 
 /// Without a build-id the file's stamp tells builds apart, so a rebuilt file is not believed where
@@ -173,10 +187,14 @@ fn a_module_without_a_build_id_is_told_by_its_stamp() {
     let before = outputs(&log, &[]);
     assert!(names_of(&log).exists());
     assert_eq!(outputs(&log, &[]), before);
-    let text = C_INLINES.replace("outer", "renamed").replace("middle", "other");
+    let text = C_INLINES
+        .replace("outer", "renamed")
+        .replace("middle", "other");
     let text = format!("int first(int x) {{ return x; }}\n{text}");
     world.fixture.run("mv", &["program", "old"]);
-    world.fixture.compile("program.c", &text, &["-g", "-Wl,--build-id=none"]);
+    world
+        .fixture
+        .compile("program.c", &text, &["-g", "-Wl,--build-id=none"]);
     assert_eq!(outputs(&log, &[]), before, "another file has the path");
     fs::remove_file(world.program()).unwrap();
     assert_eq!(outputs(&log, &[]), before);
@@ -192,10 +210,11 @@ fn a_module_without_a_build_id_is_told_by_its_stamp() {
 #[test]
 fn each_log_of_a_folder_has_its_own_names_and_several_share_them() {
     let world = World::new(&["-g"]);
-    let a = world.log("a.heaplog", 100);
-    ok(&["top", &a]);
+    let a = world.log("heapprof.program.4711.heaplog", 100);
+    let of_a = ok(&["top", &a]);
     world.rebuild();
-    let (b, c) = (world.log("b.heaplog", 200), world.log("c.heaplog", 300));
+    let b = world.log("heapprof.program.4712.heaplog", 200);
+    let c = world.log("c.heaplog", 300);
     let both = ok(&["top", &b, &c]);
     let [of_b, of_c] = [&b, &c].map(|log| fs::read(names_of(log)).unwrap());
     assert_eq!(of_b, of_c);
@@ -205,6 +224,7 @@ fn each_log_of_a_folder_has_its_own_names_and_several_share_them() {
     let of_join = ok(&["top", &joined]);
     fs::remove_file(world.program()).unwrap();
     assert_eq!(ok(&["top", &b, &c]), both);
+    assert_eq!(ok(&["top", &a]), of_a);
     fs::remove_file(names_of(&b)).unwrap();
     assert_eq!(ok(&["top", &b, &c]), both, "one of them has all");
     assert_eq!(ok(&["top", &joined]), of_join);
@@ -247,14 +267,21 @@ fn a_place_where_nothing_can_be_written_is_no_failure() {
     fs::remove_file(names_of(&log)).unwrap();
     fs::create_dir(names_of(&log)).unwrap();
     let output = heapprof(&["top", &log]);
-    assert_eq!((stdout(&output), stderr(&output)), (before.clone(), String::new()));
+    assert_eq!(
+        (stdout(&output), stderr(&output)),
+        (before.clone(), String::new())
+    );
     let said = Command::new(env!("CARGO_BIN_EXE_heapprof"))
         .args(["top", &log])
         .env("HEAPPROF_VERBOSE", "1")
         .output()
         .unwrap();
     assert!(said.status.success());
-    assert!(stderr(&said).contains("note: the names are not kept in "), "{}", stderr(&said));
+    assert!(
+        stderr(&said).contains("note: the names are not kept in "),
+        "{}",
+        stderr(&said)
+    );
 
     fs::remove_dir(names_of(&log)).unwrap();
     let folder = Path::new(&log).parent().unwrap();
@@ -280,7 +307,11 @@ fn a_bundle_has_the_names_that_are_kept_and_is_not_replaced_by_a_worse_one() {
     let bytes = fs::read(&good).unwrap();
     let refused = heapprof(&["bundle", "--no-kept-names", "-o", &good, &log]);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("it stays"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("it stays"),
+        "{}",
+        stderr(&refused)
+    );
     assert_eq!(fs::read(&good).unwrap(), bytes);
     // As good is good enough.
     ok(&["bundle", "-o", &late, &good]);

@@ -574,6 +574,7 @@ fn a_bundle_gives_the_same_on_another_machine() {
     // Another machine: another program has the name now, and libc is asked of the bundle alone.
     std::fs::rename(&world.program, world.folder.path().join("moved")).unwrap();
     std::fs::copy("/bin/true", &world.program).unwrap();
+    std::fs::remove_file(format!("{}.names", world.log())).unwrap();
     assert_ne!(
         outputs(&world.log())[0],
         before[0],

@@ -237,10 +237,7 @@ fn run_says_where_the_files_are_and_shows_the_largest_sites() {
         .arg("exit")
         .run();
     assert_eq!(ran.code(), 3, "{}", ran.stderr);
-    assert_eq!(
-        ran.files(),
-        ["p.0001.heap", "p.heaplog", "p.heaplog.names"]
-    );
+    assert_eq!(ran.files(), ["p.0001.heap", "p.heaplog", "p.heaplog.names"]);
     assert_eq!(
         ran.stdout.lines().count(),
         2,

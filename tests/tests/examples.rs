@@ -44,7 +44,10 @@ impl Example {
             stderr,
         } = output.expect(&missing);
         let text = [stdout, stderr].concat();
-        (status.success(), String::from_utf8_lossy(&text).into_owned())
+        (
+            status.success(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
     }
 }
 
@@ -75,8 +78,14 @@ fn ctest_runs_its_tests_within_a_limit() {
     let (passed, text) = example.run("ctest", &test, &[]);
     assert!(!passed, "{text}");
     assert!(text.contains("1 tests failed out of 2"), "{text}");
-    let of = |name: &str| text.lines().find(|line| line.contains(name) && line.contains("Test #"));
-    assert!(of("usual_load").unwrap_or_default().contains("Passed"), "{text}");
+    let of = |name: &str| {
+        text.lines()
+            .find(|line| line.contains(name) && line.contains("Test #"))
+    };
+    assert!(
+        of("usual_load").unwrap_or_default().contains("Passed"),
+        "{text}"
+    );
     assert_told(&text);
 }
 

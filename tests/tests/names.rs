@@ -39,8 +39,14 @@ fn compile(folder: &Path, flags: &[&str]) {
 fn address_of(folder: &Path, function: &str) -> String {
     let nm = Command::new("nm").arg(folder.join("app")).output().unwrap();
     let table = String::from_utf8(nm.stdout).unwrap();
-    let line = table.lines().find(|line| line.ends_with(&format!(" {function}")));
-    line.expect("a symbol").split(' ').next().unwrap().to_owned()
+    let line = table
+        .lines()
+        .find(|line| line.ends_with(&format!(" {function}")));
+    line.expect("a symbol")
+        .split(' ')
+        .next()
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
@@ -49,7 +55,11 @@ fn a_difference_of_two_builds_has_each_site_once() {
     let folder = folder.path();
     let heapprof = |args: &[&str]| Run::heapprof().inside(folder).args(args).run().well();
     let record = |prefix: &str, more: &[&str]| {
-        let options = [&["run", "-q", "-i", "1", "-o", prefix], more, &["--", "./app"]];
+        let options = [
+            &["run", "-q", "-i", "1", "-o", prefix],
+            more,
+            &["--", "./app"],
+        ];
         heapprof(&options.concat());
     };
     compile(folder, &["-DSIZE=2000"]);
@@ -77,7 +87,10 @@ fn a_difference_of_two_builds_has_each_site_once() {
         .map(|site| site["function"].as_str().unwrap())
         .collect();
     assert_eq!(of_app, BTreeSet::from(["cache"]), "{diff}");
-    let cache = sites.iter().find(|site| site["function"] == "cache").unwrap();
+    let cache = sites
+        .iter()
+        .find(|site| site["function"] == "cache")
+        .unwrap();
     assert_eq!(cache["before"], 2000.0);
     assert_eq!(cache["after"], 5000.0);
     assert_eq!(cache["verdict"], "exact");

@@ -17,7 +17,9 @@ impl Input {
             return None;
         }
         let name = self.path.file_name()?.to_str()?;
-        let newest = segments::newest_of(name);
+        // A process's number in a name looks like that of a segment.
+        let newest =
+            segments::newest_of(name).filter(|newest| self.path.with_file_name(newest).exists());
         let names = KeptNames::file_of(newest.as_deref().unwrap_or(name));
         Some(self.path.with_file_name(names))
     }

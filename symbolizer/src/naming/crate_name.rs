@@ -26,7 +26,10 @@ use crate::resolve::Name;
 /// ```
 pub(crate) fn crate_of_file(file: &str) -> Option<Cow<'_, str>> {
     let after = |root: &str| file.split_once(root).map(|(_, rest)| rest);
-    let folder = |path: &str| path.split_once('/').is_some_and(|(name, _)| !name.is_empty());
+    let folder = |path: &str| {
+        path.split_once('/')
+            .is_some_and(|(name, _)| !name.is_empty())
+    };
     if !file.ends_with(".rs") {
         return None;
     }
@@ -177,10 +180,22 @@ mod tests {
                 "/root/.rustup/toolchains/stable/lib/rustlib/src/rust/library/std/src/thread/mod.rs",
                 Some("std"),
             ),
-            ("/rust/deps/hashbrown-0.15.2/src/raw/mod.rs", Some("hashbrown")),
-            (&format!("{registry}/serde_json-1.0.140/src/de.rs"), Some("serde_json")),
-            (&format!("{registry}/rayon-core-1.12.1/src/job.rs"), Some("rayon_core")),
-            (&format!("{registry}/sha-1-0.10.1/src/lib.rs"), Some("sha_1")),
+            (
+                "/rust/deps/hashbrown-0.15.2/src/raw/mod.rs",
+                Some("hashbrown"),
+            ),
+            (
+                &format!("{registry}/serde_json-1.0.140/src/de.rs"),
+                Some("serde_json"),
+            ),
+            (
+                &format!("{registry}/rayon-core-1.12.1/src/job.rs"),
+                Some("rayon_core"),
+            ),
+            (
+                &format!("{registry}/sha-1-0.10.1/src/lib.rs"),
+                Some("sha_1"),
+            ),
             (
                 &format!("{registry}/wasi-0.11.0+wasi-snapshot-preview1/src/lib.rs"),
                 Some("wasi"),

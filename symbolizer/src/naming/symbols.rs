@@ -184,8 +184,7 @@ impl Symbols {
         let keys: HashMap<u32, ModuleKey> = (self.reports.iter())
             .filter_map(|(&index, report)| {
                 let module = profile.modules.get(index as usize)?;
-                let is_known =
-                    report.identity == Identity::Verified || is_stamped(module, report);
+                let is_known = report.identity == Identity::Verified || is_stamped(module, report);
                 Some((index, module.key().filter(|_| is_known)?))
             })
             .collect();

@@ -40,10 +40,7 @@ impl KeptFile {
         report.tried.push((self.path.clone(), outcome));
         report.identity = Identity::Verified;
         let quality = report.quality;
-        let (is_named, has_lines) = (
-            quality.unresolved == 0,
-            quality.asked == quality.by_dwarf,
-        );
+        let (is_named, has_lines) = (quality.unresolved == 0, quality.asked == quality.by_dwarf);
         report.reasons.retain(|reason| match reason {
             Reason::Unverified { .. } => false,
             Reason::BinaryMissing { .. } | Reason::BinaryReplaced { .. } | Reason::Vdso => {

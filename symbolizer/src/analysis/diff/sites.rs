@@ -81,7 +81,9 @@ fn common_name(function: &str) -> &str {
             Some((rest, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => rest,
             _ => name,
         };
-        let rest = COPIES.iter().find_map(|copy| without_number.strip_suffix(copy));
+        let rest = COPIES
+            .iter()
+            .find_map(|copy| without_number.strip_suffix(copy));
         match rest.filter(|rest| !rest.is_empty()) {
             Some(rest) => name = rest,
             None => return name,

@@ -3,9 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::{
-    Bundled, Bytes, Input, Profile, Reading, Symbols, write_bundle,
-};
+use heapprof_symbolizer::{Bundled, Bytes, Input, Profile, Reading, Symbols, write_bundle};
 
 use crate::cli::inputs::one::read;
 use crate::cli::options::symbols::SymbolArgs;
@@ -125,6 +123,9 @@ fn refuse_worse(
 /// How many addresses have a name, and how many of these a line.
 fn named_and_with_lines(symbols: &Symbols) -> (u64, u64) {
     let (asked, unnamed) = symbols.asked_and_unnamed();
-    let lines = symbols.reports().values().map(|report| report.quality.by_dwarf);
+    let lines = symbols
+        .reports()
+        .values()
+        .map(|report| report.quality.by_dwarf);
     (asked - unnamed, lines.sum())
 }

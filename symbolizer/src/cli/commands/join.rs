@@ -7,8 +7,8 @@ use heapprof_symbolizer::Bytes;
 use crate::cli::inputs::joined::{join, write};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::{kept_names, say};
 use crate::cli::output::shell_quote::quoted;
+use crate::cli::output::{kept_names, say};
 
 /// Join the logs of several processes into one log
 ///

@@ -151,7 +151,12 @@ impl<'a> Writer<'a> {
         8 + self.strings.len + self.names.len + self.modules.len()
     }
 
-    fn module(&mut self, key: &'a ModuleKey, addresses: &'a BTreeMap<u64, Box<[Frame]>>, room: usize) {
+    fn module(
+        &mut self,
+        key: &'a ModuleKey,
+        addresses: &'a BTreeMap<u64, Box<[Frame]>>,
+        room: usize,
+    ) {
         match key {
             ModuleKey::BuildId(id) => {
                 put(&mut self.modules, 0);

@@ -143,17 +143,37 @@ fn hostile_content_is_refused_before_it_takes_memory() {
         words(&[0, 0, 1, 0, 0, 0]),
         words(&[0, 0, 1, 0, 65]),
         // A frame whose name, and whose file, there is not.
-        [words(&[0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 1, 0, 0, 0]), vec![0]].concat(),
-        [words(&[0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 0, 9, 0, 0]), vec![0]].concat(),
+        [
+            words(&[0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 1, 0, 0, 0]),
+            vec![0],
+        ]
+        .concat(),
+        [
+            words(&[0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 0, 9, 0, 0]),
+            vec![0],
+        ]
+        .concat(),
         // A name whose string there is not; neither inlined nor not.
-        [words(&[0, 1, 0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 1, 0, 0, 0]), vec![0]].concat(),
-        [words(&[0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 0, 0, 0, 0]), vec![2]].concat(),
+        [
+            words(&[0, 1, 0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 1, 0, 0, 0]),
+            vec![0],
+        ]
+        .concat(),
+        [
+            words(&[0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 0, 0, 0, 0]),
+            vec![2],
+        ]
+        .concat(),
     ] {
         let read = KeptNames::decode(&file_of(&content));
         assert_eq!(read, Err(NamesError::Damaged), "{content:?}");
     }
     // The same, as it is written.
-    let sound = [words(&[0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 0, 0, 0, 0]), vec![0]].concat();
+    let sound = [
+        words(&[0, 0, 1, 0, 4, build_id, 1, 0x10, 0, 1, 0, 0, 0, 0]),
+        vec![0],
+    ]
+    .concat();
     assert_eq!(KeptNames::decode(&file_of(&sound)).unwrap().len(), 1);
 }
 
@@ -191,7 +211,10 @@ fn a_link_and_a_folder_are_refused() {
     assert_eq!((opened.names.len(), opened.refused), (4, None));
     for name in ["link", "folder"] {
         let opened = KeptFile::open(&at(name), user).unwrap();
-        assert!(opened.names.is_empty() && opened.refused.is_some(), "{name}");
+        assert!(
+            opened.names.is_empty() && opened.refused.is_some(),
+            "{name}"
+        );
     }
     assert_eq!(KeptFile::open(&at("none"), user), None);
 }

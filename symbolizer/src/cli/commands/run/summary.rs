@@ -90,11 +90,7 @@ pub(super) fn keep_names(records: &Records, places: &SymbolArgs) {
 }
 
 /// The profile of all processes together, with its names.
-fn read(
-    records: &Records,
-    log: &Path,
-    places: &SymbolArgs,
-) -> Result<(Profile, Symbols), Failure> {
+fn read(records: &Records, log: &Path, places: &SymbolArgs) -> Result<(Profile, Symbols), Failure> {
     if records.of_children.is_empty() {
         let profile = Input::open(log)?.read(|_| {})?;
         let symbols = places.symbols(log, &profile)?;
