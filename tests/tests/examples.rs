@@ -1,5 +1,5 @@
-//! The examples of gates (`docs/examples/`): each test runner passes a usual load, and fails a heavy
-//! one with heapprof's sentence.
+//! The examples of gates (`docs/examples/`): each test runner passes a usual load. It fails a
+//! heavy load with heapprof's sentence.
 
 use std::path::Path;
 use std::process::{Command, Output};
