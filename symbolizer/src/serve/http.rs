@@ -14,6 +14,14 @@ const MOST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 /// Bytes of a request's body.
 const MOST_BODY: usize = 64 << 10;
+/// Headers that decide who asks. One that comes twice has no one value, and is not as if missing.
+const ONCE: [&str; 5] = [
+    "host",
+    "origin",
+    "authorization",
+    "sec-fetch-mode",
+    "sec-fetch-site",
+];
 /// The time for a whole request, from its first byte.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// The time for which a connection may be idle between two requests.
@@ -253,6 +261,9 @@ impl Connection {
                 .filter(|(key, _)| key == wanted)
                 .count()
         };
+        if let Some(name) = ONCE.iter().find(|name| names(name) > 1) {
+            return Err(refused(400, &format!("the header {name} comes twice")));
+        }
         if names("transfer-encoding") > 0 {
             return Err(refused(411, "a body needs a Content-Length here"));
         }
