@@ -1,10 +1,10 @@
 //! `heapprof push` against receivers that take, refuse, wait and fail: what arrives adds up to the
 //! log, and what does not is counted.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use flate2::read::GzDecoder;
 use heapprof_format::{Record, Start};
@@ -374,6 +374,43 @@ fn what_is_refused_is_not_repeated_and_counted() {
     );
 }
 
+/// A failure that was told a moment ago does not keep the first loss for a minute.
+#[test]
+fn a_loss_is_told_at_once_after_a_failure() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(folder.path(), "a.heaplog", &server_log(1));
+    let taken = Taken::default();
+    let of_server = Arc::clone(&taken);
+    let server = Server::taking(move |request, stream| {
+        let mut taken = of_server.lock().expect("no panic");
+        taken.push(request.clone());
+        match taken.len() {
+            1..3 => status(stream, "503 Service Unavailable"),
+            _ => status(stream, "401 Unauthorized"),
+        }
+    });
+    let path = folder.path().to_str().expect("a name");
+    let mut child = command(&["--every", "100ms", "--to", &server.url, path])
+        .spawn()
+        .expect("heapprof can be started");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let mut said = Vec::new();
+    let began = Instant::now();
+    while let Some(Ok(line)) = lines.next() {
+        said.push(line);
+        if said
+            .last()
+            .is_some_and(|line| line.contains("lost: 1 message"))
+        {
+            break;
+        }
+    }
+    assert!(began.elapsed() < Duration::from_secs(40), "{said:#?}");
+    assert!(said[0].contains("status 503"), "{said:#?}");
+    child.kill().expect("it runs");
+    child.wait().expect("an end");
+}
+
 #[test]
 fn what_nobody_takes_is_counted_within_the_time_for_the_end() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -580,11 +617,13 @@ fn a_process_that_runs_and_allocates_nothing_is_sent_each_time() {
     };
     // SAFETY: room for one time.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut clock) };
+    let now = UNIX_EPOCH.elapsed().expect("a time after 1970");
     let mut log = LogBuilder::new(1);
     log.begins(Start {
         program: own.to_str().expect("a name").into(),
         pid: std::process::id(),
-        wall_ns: 1_767_225_600_000_000_000,
+        // By this clock the process is older than its log, so it is the log's.
+        wall_ns: now.as_nanos() as u64,
         monotonic_ns: (clock.tv_sec as u64 - 60) * 1_000_000_000,
         interval: 1,
         ..Start::default()

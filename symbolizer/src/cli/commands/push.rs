@@ -254,13 +254,16 @@ impl Push<'_> {
         }
     }
 
-    /// Tells of losses and failures that are new, at once for the first and then once a minute.
+    /// Tells of losses and failures that are new: at once of the first failure and of the first loss,
+    /// and then once a minute.
     fn tell(&mut self) {
         let account = self.delivery.account();
         let (lost, vanished) = (account.all_lost().messages, self.logs.vanished);
         let told = &mut self.told;
         let is_new = (lost, account.retries, vanished) != (told.lost, told.retries, told.vanished);
-        if !is_new || told.at.is_some_and(|at| at.elapsed() < TELL) {
+        let is_first_loss = lost + vanished > 0 && told.lost + told.vanished == 0;
+        let is_early = told.at.is_some_and(|at| at.elapsed() < TELL);
+        if !is_new || (is_early && !is_first_loss) {
             return;
         }
         *told = Told {
