@@ -410,6 +410,33 @@ mod tests {
         assert_eq!(followed.rows, whole.rows);
     }
 
+    /// A frame whose length is damaged claims what is behind it. The follower does not wait for it.
+    #[test]
+    fn a_damaged_length_costs_its_frame_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.heaplog");
+        for claimed in [1, 0x80] {
+            let mut frames = some_frames();
+            // The third byte of the length, and its fourth: more than the longest frame.
+            let at = if claimed == 1 { 6 } else { 7 };
+            frames[5][at] ^= claimed;
+            let bytes = frames.concat();
+            let whole = profile_of_log(&bytes, |_| {}).unwrap();
+            assert_eq!((whole.account.damage.len(), whole.account.torn), (1, None));
+            for step in [7, 30, bytes.len()] {
+                std::fs::write(&path, b"").unwrap();
+                let mut follower = Follower::of(&path, false, Options::default());
+                for end in (step..bytes.len()).step_by(step).chain([bytes.len()]) {
+                    std::fs::write(&path, &bytes[..end]).unwrap();
+                    follower.catch_up().unwrap();
+                }
+                let followed = follower.profile().unwrap();
+                assert_eq!(followed.rows, whole.rows, "step {step}");
+                assert_eq!(followed.account, whole.account, "step {step}");
+            }
+        }
+    }
+
     /// In pieces or at once, the past is that of a reading for `top`, and the curve ends with the
     /// bytes in use.
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Model: the file is read by position, never mapped, so a file that is truncated meanwhile is no
 //! danger. A frame is complete or not there yet: the offset stays in front of an incomplete one.
+//! If an intact frame begins within an incomplete one, the incomplete one is damaged.
 //!
 //! ```text
 //!   file    [frame][frame][frame][fra      grows at the end
@@ -208,7 +209,9 @@ impl Tail {
                 Err(error) => error,
             };
             let used = error.offset;
-            if error.kind == ReadErrorKind::TornTail {
+            let is_torn = error.kind == ReadErrorKind::TornTail;
+            // The rest of the frame may be in the next piece.
+            if is_torn && !is_last && piece.len() < LONGEST_FRAME {
                 break used;
             }
             // The reader counts from the piece's beginning.
@@ -218,7 +221,7 @@ impl Tail {
                 Some(skipped) => self.damaged_at(used, skipped, &error.to_string()),
                 // No intact frame follows so far. Records in front of the place are used.
                 None => {
-                    self.pending = Some(error);
+                    self.pending = (!is_torn).then_some(error);
                     break used;
                 }
             }
