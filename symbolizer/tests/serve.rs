@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -277,6 +278,36 @@ fn several_processes_are_listed_measured_and_chosen() {
 }
 
 #[test]
+fn a_log_that_is_named_in_several_ways_is_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = growing();
+    log.alloc(0, 1000);
+    fs::write(folder.path().join("a.heaplog"), log.so_far()).unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let link = beside.path().join("link");
+    std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+    let dotted = folder.path().join(".");
+    let server = Server::of(&[folder.path(), &dotted, &link, &link.join("a.heaplog")]);
+    let metrics = server.until("/metrics", "heapprof_serve_running 1");
+    let series = |line: &&str| line.starts_with("heapprof_in_use_bytes{");
+    assert_eq!(metrics.lines().filter(series).count(), 1, "{metrics}");
+    assert!(metrics.contains("heapprof_serve_logs 1\n"), "{metrics}");
+}
+
+#[test]
+fn a_log_whose_name_is_no_utf8_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = growing();
+    log.alloc(0, 1000);
+    let name = std::ffi::OsStr::from_bytes(b"heapprof.gr\xfcn.1.heaplog");
+    fs::write(folder.path().join(name), log.so_far()).unwrap();
+    let server = Server::of(&[folder.path()]);
+    server.until("/processes", "heapprof.gr\u{fffd}n.1.heaplog");
+    let metrics = server.until("/metrics", "heapprof_serve_running 1");
+    assert!(metrics.contains("heapprof_serve_logs 1\n"), "{metrics}");
+}
+
+#[test]
 fn requests_of_other_sites_and_without_the_right_token_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut log = growing();
@@ -291,6 +322,18 @@ fn requests_of_other_sites_and_without_the_right_token_are_refused() {
         ("HEAD", "/metrics", "", 200),
         ("GET", "/", "Host: localhost\r\n", 200),
         ("GET", "/metrics", "Host: evil.example\r\n", 403),
+        (
+            "GET",
+            "/metrics",
+            "Host: evil.example\r\nHost: localhost\r\n",
+            400,
+        ),
+        (
+            "GET",
+            "/metrics",
+            "Origin: http://evil.example\r\nOrigin: null\r\n",
+            400,
+        ),
         ("GET", "/metrics", "Origin: http://evil.example\r\n", 403),
         ("GET", "/metrics", "Origin: null\r\n", 403),
         ("GET", "/metrics", origin.as_str(), 200),

@@ -1,6 +1,9 @@
 //! Table: the processes that are followed, found in folders and named on the command line.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -68,9 +71,10 @@ impl Table {
         let mut left_out = 0;
         for source in &self.sources {
             match source {
-                Source::Log(path) => found.push((path.clone(), true)),
+                Source::Log(path) => found.push((in_real_folder(path), true)),
                 Source::Folder(folder) => {
-                    let mut logs = logs_in(folder);
+                    let real = folder.canonicalize();
+                    let mut logs = logs_in(real.as_ref().unwrap_or(folder));
                     left_out += logs.len().saturating_sub(MOST_LOGS);
                     logs.truncate(MOST_LOGS);
                     found.extend(logs.into_iter().map(|path| (path, false)));
@@ -191,15 +195,30 @@ impl Table {
 /// newest.
 fn logs_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let names: HashSet<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.ends_with(".heaplog"))
+    // A program's name, and so that of its log, may be no UTF-8.
+    let names: Vec<OsString> = entries
+        .map(|entry| entry.file_name())
+        .filter(|name| name.as_bytes().ends_with(b".heaplog"))
         .collect();
-    let is_older = |name: &str| newest_of(name).is_some_and(|newest| names.contains(&newest));
+    let texts: HashSet<Cow<str>> = names.iter().map(|name| name.to_string_lossy()).collect();
+    let is_older =
+        |name: &str| newest_of(name).is_some_and(|newest| texts.contains(newest.as_str()));
     let mut logs: Vec<PathBuf> = (names.iter())
-        .filter(|name| !is_older(name))
+        .filter(|name| !is_older(&name.to_string_lossy()))
         .map(|name| folder.join(name))
         .collect();
     logs.sort();
     logs
+}
+
+/// The path of a log with its folder as the system has it: a log that is named in two ways is one.
+fn in_real_folder(path: &Path) -> PathBuf {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    match (folder.canonicalize(), path.file_name()) {
+        (Ok(real), Some(name)) => real.join(name),
+        _ => path.to_owned(),
+    }
 }
