@@ -31,6 +31,8 @@ pub struct Run {
     pub forked_from: u32,
     /// Wall clock at the start, nanoseconds since 1970; 0 when unknown.
     pub start_wall_ns: u64,
+    /// The monotonic clock of the process's machine at the start; 0 when unknown.
+    pub start_monotonic_ns: u64,
     /// From the start to the last event.
     pub duration_ns: u64,
     /// Mean sampling interval at the start, in bytes; `None` when the input does not say.
@@ -117,6 +119,7 @@ impl Run {
         self.pid = start.pid;
         self.forked_from = start.forked_from;
         self.start_wall_ns = start.wall_ns;
+        self.start_monotonic_ns = start.monotonic_ns;
         self.interval = Some(start.interval);
         self.library = start.library;
         self.settings = start.settings;

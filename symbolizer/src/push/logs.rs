@@ -24,6 +24,7 @@ use crate::push::baseline::Baseline;
 use crate::read::fold::averages::Averages;
 use crate::read::fold::room::SharedRoom;
 use crate::read::follow::{Follower, Options, Step, start_of_log};
+use crate::read::life::began;
 use crate::read::segments::newest_of;
 
 /// Most files that are looked at in one folder: a folder of anything else is not searched without
@@ -343,7 +344,7 @@ fn grown(
 /// Until when a process is known to have had what its log says, though the log does not grow;
 /// `None`: the process is not seen to run.
 fn idle_until(run: &Run, began_ns: u64) -> Option<u64> {
-    presence::is_there(run.pid, &run.program).filter(|is_there| *is_there)?;
+    presence::is_there(run.pid, &run.program, began(run)).filter(|is_there| *is_there)?;
     let now_ns = presence::monotonic_ns().checked_sub(began_ns)?;
     now_ns.checked_sub(LATE_NS)
 }

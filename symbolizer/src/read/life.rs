@@ -1,11 +1,20 @@
 //! Life: whether the process of a log that has no end is seen to run.
 
 use crate::model::run::{Ending, Run};
-use crate::presence;
+use crate::presence::{self, Began};
+
+/// When the log of a run began.
+pub(crate) fn began(run: &Run) -> Began {
+    Began {
+        wall_ns: run.start_wall_ns,
+        monotonic_ns: run.start_monotonic_ns,
+    }
+}
 
 /// Notes that the process of a log without an end is seen to run.
 pub fn note_life(run: &mut Run) {
-    if run.ending == Ending::CutOff && presence::is_there(run.pid, &run.program) == Some(true) {
+    let is_there = || presence::is_there(run.pid, &run.program, began(run));
+    if run.ending == Ending::CutOff && is_there() == Some(true) {
         run.ending = Ending::Running;
     }
 }

@@ -15,8 +15,9 @@ use crate::model::profile::{CallStack, Profile};
 use crate::model::run::{Ending, Run};
 use crate::naming::growing::GrowingNames;
 use crate::naming::symbols::Symbols;
-use crate::presence::Presence;
+use crate::presence::{Began, Presence};
 use crate::read::follow::{Follower, Options, Step};
+use crate::read::life::began;
 use crate::resolve::SearchPath;
 
 use super::log_state::LogState;
@@ -57,6 +58,7 @@ pub(super) struct Summary {
     pub(super) args: Vec<String>,
     pub(super) forked_from: u32,
     pub(super) started_ns: u64,
+    began: Began,
     pub(super) duration_ns: u64,
     /// The mean interval between samples now.
     pub(super) interval: Option<u64>,
@@ -266,7 +268,7 @@ impl State {
         let summary = &mut self.summary;
         summary.error = refused.as_ref().map(in_words);
         summary.faults = self.follower.faults();
-        self.presence.look(summary.pid, &summary.program);
+        (self.presence).look(summary.pid, &summary.program, summary.began);
         let life = (self.presence).life(summary.has_ended, self.follower.silence());
         summary.state = LogState::of(refused.as_ref(), summary.is_known.then_some(life));
         if !summary.has_ended && summary.is_known {
@@ -394,6 +396,7 @@ impl Summary {
         self.program.clone_from(&run.program);
         self.forked_from = run.forked_from;
         self.started_ns = run.start_wall_ns;
+        self.began = began(run);
         self.ending = run.ending.describe().to_string();
         let mut room = MOST_COMMAND;
         self.args = (run.args.iter())

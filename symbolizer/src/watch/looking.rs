@@ -9,6 +9,7 @@ use crate::naming::growing::GrowingNames;
 use crate::naming::site::GrowingPaths;
 use crate::presence::{Life, Presence};
 use crate::read::follow::{Follower, Options, Step};
+use crate::read::life::began;
 use crate::resolve::SearchPath;
 
 use super::comparison::Moment;
@@ -84,7 +85,7 @@ impl Looking {
         let Some(run) = self.follower.run() else {
             return Look::Nothing(problem.unwrap_or_else(|| "the log is empty so far".into()));
         };
-        self.presence.look(run.pid, &run.program);
+        self.presence.look(run.pid, &run.program, began(run));
         let has_ended = matches!(run.ending, Ending::Said(_));
         let life = self.presence.life(has_ended, self.follower.silence());
         let said = Some((life, problem.clone()));
