@@ -29,6 +29,8 @@ fn main() {
     // jemalloc's system calls by number go to the kernel, and not through our own export: see
     // allocator/os_shims.rs.
     link_with("--wrap=syscall");
+    // The same holds for its mappings, and for those of Rust's library.
+    link_with("--wrap=mmap,--wrap=mmap64,--wrap=munmap,--wrap=sbrk");
     match env::var("CARGO_CFG_TARGET_ENV").as_deref() {
         Ok("musl") => over_musl(),
         _ => over_glibc(),

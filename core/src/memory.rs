@@ -4,6 +4,7 @@
 //! | concept | file |
 //! | --- | --- |
 //! | numbers in texts of `/proc` and of cgroups | `kernel_text.rs` |
+//! | ranges of addresses and their owners | `address_map.rs` |
 //! | the cgroup of a process, in the file system | `cgroup.rs` |
 //! | the time until costly work may be done again | `cpu_share.rs` |
 //! | shares of a limit, each told once | `limit_alarm.rs` |
@@ -11,6 +12,7 @@
 //!
 //! Not here: the files, and what a reading is on disk (format's `memory_reading`).
 
+pub(crate) mod address_map;
 pub(crate) mod cgroup;
 pub(crate) mod cpu_share;
 pub(crate) mod kernel_text;

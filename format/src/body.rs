@@ -5,6 +5,7 @@
 //! fields at the end. A reader skips unknown kinds by their length.
 
 use crate::checkpoint::{Checkpoint, Passed};
+use crate::mapped_memory::{MappedMemory, MappingChange};
 use crate::memory_reading::MemoryReading;
 use crate::record::{
     Counter, EndReason, FileStamp, MAX_LABELS, MAX_STACK_FRAMES, Module, Process, Record, Segment,
@@ -36,11 +37,13 @@ pub(crate) enum Kind {
     Notice = 14,
     Resource = 15,
     Memory = 16,
+    MappingChange = 17,
+    MappedMemory = 18,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 17] = [
+    const ALL: [Kind; 19] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -58,6 +61,8 @@ impl Kind {
         Kind::Notice,
         Kind::Resource,
         Kind::Memory,
+        Kind::MappingChange,
+        Kind::MappedMemory,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -197,6 +202,14 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             reading.put_fields(body);
             (Kind::Memory, 0)
         }
+        Record::MappingChange(change) => {
+            change.put(body);
+            (Kind::MappingChange, 0)
+        }
+        Record::MappedMemory(moment) => {
+            moment.put(body);
+            (Kind::MappedMemory, 0)
+        }
         Record::End { time_ns, reason } => {
             put_time(body, *time_ns);
             body.push(*reason as u8);
@@ -328,6 +341,8 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             let time_ns = take_time(body)?;
             Record::Memory(Box::new(MemoryReading::take_fields(time_ns, body)?))
         }
+        Kind::MappingChange => Record::MappingChange(MappingChange::take(body)?),
+        Kind::MappedMemory => Record::MappedMemory(MappedMemory::take(body)?),
         Kind::End => Record::End {
             time_ns: take_time(body)?,
             reason: EndReason::from_u8(take_byte(body)?)?,
@@ -394,19 +409,19 @@ fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
     Some(first)
 }
 
-fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
+pub(crate) fn take_u32(bytes: &mut &[u8]) -> Option<u32> {
     u32::try_from(take(bytes)?).ok()
 }
 
-fn put_time(out: &mut Vec<u8>, time_ns: u64) {
+pub(crate) fn put_time(out: &mut Vec<u8>, time_ns: u64) {
     put(out, time_ns / TIME_UNIT_NS);
 }
 
-fn take_time(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn take_time(bytes: &mut &[u8]) -> Option<u64> {
     take(bytes)?.checked_mul(TIME_UNIT_NS)
 }
 
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
@@ -423,7 +438,7 @@ const LONGEST_TEXT: usize = 4096;
 
 /// Takes a string. Names come from the profiled system and need not be UTF-8: invalid bytes become
 /// U+FFFD.
-fn take_string(bytes: &mut &[u8]) -> Option<String> {
+pub(crate) fn take_string(bytes: &mut &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(take_bytes(bytes)?);
     if text.len() <= LONGEST_TEXT {
         return Some(text.into_owned());

@@ -43,6 +43,7 @@ mod end_frame;
 mod frame;
 mod harmless;
 mod log;
+mod mapped_memory;
 mod memory_reading;
 mod process_context;
 mod read;
@@ -69,6 +70,7 @@ pub use frame::{
 };
 pub use harmless::is_harmless;
 pub use log::{Encoder, Usual};
+pub use mapped_memory::{MappedMemory, MappedPart, MappingChange};
 pub use memory_reading::{MemoryField, MemoryReading};
 pub use process_context::ProcessContext;
 pub use read::Reader;

@@ -18,8 +18,9 @@
 //!
 //! * Pages of sampled blocks (resident, swapped, untouched) are a number for each block. They are
 //!   a record of their own, which names the reading by its time. Their sums are fields here.
-//! * Mappings with stacks are events, as allocations and frees are. Their sum at a moment is a
-//!   field here: it leaves less of the resident memory unexplained.
+//! * Mappings with stacks are events, as allocations and frees are
+//!   ([`MappingChange`](crate::MappingChange)). Their sum at a moment is a field here: it leaves less
+//!   of the resident memory unexplained.
 //! * A reading of a process with the program's own allocator has no `Heap` field. That allocator's
 //!   numbers are further fields.
 
@@ -117,6 +118,12 @@ fields! {
     /// that were never touched. Between two details, as if all other memory without a file had
     /// stayed the same.
     HeapUntouched = 32, "heap_untouched";
+    /// Touched pages without a file of mappings that the program made by recorded calls. With a
+    /// detail.
+    Mapped = 33, "mapped";
+    /// Touched pages without a file of all other mappings: those made by system calls, by the
+    /// loader, by libc, or before the recording. With a detail.
+    MappedUnrecorded = 34, "mapped_unrecorded";
 }
 
 const FIELDS: usize = MemoryField::ALL.len();

@@ -9,6 +9,7 @@
 //! other sample of the process ever has.
 
 use crate::checkpoint::{Checkpoint, Passed};
+use crate::mapped_memory::{MappedMemory, MappingChange};
 use crate::memory_reading::MemoryReading;
 
 /// An allocation or a free.
@@ -94,6 +95,10 @@ pub enum Record {
     },
     /// The numbers of the kernel and the allocator about the process's memory at a moment.
     Memory(Box<MemoryReading>),
+    /// A change of the program's mappings.
+    MappingChange(MappingChange),
+    /// The program's mappings at the moment of a reading.
+    MappedMemory(MappedMemory),
     /// The log ends here on purpose; without this record the process was cut off.
     End {
         /// The end of the profile.
@@ -441,6 +446,8 @@ counters! {
     LostLeft = 25, "samples or frees lost: a signal handler jumped out of a hook";
     /// Modules that were loaded or unloaded and are not in the log, because too many were.
     LostModules = 26, "changes of modules not recorded: too many";
+    /// Mappings recorded without a stack because the queue was full, or there were too many.
+    LostMappings = 27, "mappings recorded without a stack: too many";
 }
 
 /// The reason why a log ended.

@@ -146,6 +146,38 @@ fn other() -> impl Strategy<Value = Record> {
             }
             Record::Memory(Box::new(reading))
         }),
+        (
+            time.clone(),
+            any::<u32>(),
+            any::<u64>(),
+            any::<u64>(),
+            any::<Option<u32>>()
+        )
+            .prop_map(|(time_ns, thread, start, len, stack)| {
+                Record::MappingChange(MappingChange {
+                    time_ns,
+                    thread,
+                    start,
+                    len,
+                    stack,
+                })
+            }),
+        (
+            time.clone(),
+            prop::collection::vec((any::<Option<u32>>(), ".{0,20}", any::<[u64; 2]>()), 0..5)
+        )
+            .prop_map(|(time_ns, parts)| {
+                let parts: Vec<(Option<u32>, String, [u64; 2])> = parts;
+                let parts = parts.into_iter();
+                let part = |(stack, name, [mapped, resident])| MappedPart {
+                    stack,
+                    name,
+                    mapped,
+                    resident,
+                };
+                let parts: Vec<MappedPart> = parts.map(part).collect();
+                Record::MappedMemory(MappedMemory { time_ns, parts })
+            }),
         time.clone().prop_map(|time_ns| Record::End {
             time_ns,
             reason: EndReason::Exit

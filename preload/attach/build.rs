@@ -13,6 +13,8 @@ fn main() {
     link_with("-z,separate-code");
     // Functions that an old libc lacks (`os/std_shims.rs`).
     link_with("--wrap=gettid,--wrap=statx");
+    // Rust's library maps memory by libc's functions (`os/mapping_shims.rs`).
+    link_with("--wrap=mmap,--wrap=mmap64,--wrap=munmap,--wrap=sbrk");
 }
 
 fn link_with(option: &str) {

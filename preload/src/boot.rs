@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 
 use crate::allocator;
 use crate::hooks::taps::{self, Outcome};
-use crate::hooks::{early_heap, malloc, next_fast, operators};
+use crate::hooks::{early_heap, malloc, mappings, next_fast, operators};
 use crate::host::foreign_allocators::{self, MallocOwner};
 use crate::host::{
     atfork, dlopen, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec,
@@ -97,6 +97,7 @@ extern "C" fn construct(
     exec::prepare();
     exit::prepare();
     raw_syscalls::prepare();
+    mappings::prepare();
     seccomp::prepare();
     setid::prepare();
     namespaces::prepare();
@@ -177,12 +178,14 @@ extern "C" fn construct(
         settings.listens_from_the_start() || on_signal || with_dumps && settings.dump_seconds > 0;
     let exit_timeout_ns = settings.exit_wait_ms * 1_000_000;
     let watches = settings.taps;
+    let mmap_from = settings.mmap_from;
     session_start::prepare(settings, output);
     main_thread::prepare();
     process::register();
     exit::register(exit_timeout_ns);
     byte_count::begin(entered.thread);
     phase::begin();
+    mappings::begin(mmap_from);
     if watches {
         taps::opened::prepare();
         dlopen::watch(dlopen::Watcher {

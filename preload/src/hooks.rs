@@ -17,6 +17,7 @@
 //! | the address of a function in a stack | `entry.rs` |
 //! | what the program may call to control the profiler | `c_api.rs` |
 //! | allocators that are linked into the program | `taps.rs` |
+//! | the functions that map memory | `mappings.rs` |
 //! | what an allocator of the program's own may call to report its blocks | `pool.rs` |
 //!
 //! May import: os, state, allocator, unwind, recording, writer.
@@ -39,6 +40,8 @@ pub(crate) mod mallinfo;
 pub(crate) mod malloc;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod malloc_fast;
+#[cfg(not(feature = "attach"))]
+pub(crate) mod mappings;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod next_fast;
 #[cfg(not(feature = "attach"))]

@@ -19,6 +19,7 @@ pub(crate) mod fd_table;
 pub(crate) mod files;
 pub(crate) mod libc_trampolines;
 pub(crate) mod link_map;
+pub(crate) mod mapping_shims;
 pub(crate) mod memory_limits;
 pub(crate) mod next_symbol;
 pub(crate) mod pagemap;

@@ -14,6 +14,7 @@
 //! | bytes that threads request, sampled or not | `byte_count.rs` |
 //! | the labels of a thread | `labels.rs`, `labels/`, `thread_context.rs` |
 //! | frees before there is a session | `pending_frees.rs` |
+//! | mappings before there is a session | `pending_mappings.rs` |
 //! | requests to the writer, and the control page | `requests.rs` |
 //! | a hook that a signal handler jumped out of | `abandoned_hook.rs` |
 //!
@@ -28,6 +29,7 @@ pub(crate) mod byte_count;
 pub(crate) mod labels;
 pub(crate) mod mapped_levels;
 pub(crate) mod pending_frees;
+pub(crate) mod pending_mappings;
 pub(crate) mod regime;
 pub(crate) mod request_word;
 pub(crate) mod requests;

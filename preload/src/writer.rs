@@ -15,13 +15,14 @@
 //! | the thread, and its start with the first sample | `thread.rs`, `session_start.rs` |
 //! | events in one order, and their records | `event_source.rs`, `intake.rs` |
 //! | the log and the dumps | `log/`, `dump/`, `kept_stacks.rs`, `totals.rs` |
+//! | the program's mappings | `mapped_memory.rs` |
 //! | readings of the process's memory | `memory_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
 //! | work while the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
 
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{Budget, Ledger, NumberMap, RateLimit, Scale};
+use heapprof_core::{AddressMap, Budget, Ledger, NumberMap, RateLimit, Scale};
 use heapprof_format::{EndReason, Module, Record};
 
 use crate::allocator;
@@ -58,6 +59,7 @@ mod intake;
 pub(crate) mod kept_stacks;
 pub(crate) mod last_thread;
 pub(crate) mod log;
+mod mapped_memory;
 mod memory_readings;
 pub(crate) mod process_context;
 pub(crate) mod session_start;
@@ -128,6 +130,8 @@ pub(crate) struct Writer {
     /// The most resident bytes that the counters had.
     most_resident: u64,
     memory: MemoryReadings,
+    /// The stack that mapped a range, by its number.
+    mappings: AddressMap<u32>,
     /// The source of events.
     source: EventSource,
     /// Converts ticks of events into times, and into the log's unit.
@@ -172,6 +176,7 @@ impl Writer {
             process_context: ReadContext::default(),
             most_resident: 0,
             memory: MemoryReadings::new(settings.memory_interval_ms, clock::now_ns()),
+            mappings: AddressMap::new(mapped_memory::MOST_RANGES),
             source: EventSource::default(),
             clock: Clock::new(),
             scale: Scale::default(),
@@ -249,6 +254,7 @@ impl Writer {
         self.log_modules();
         self.flush();
         let counters = self.totals();
+        let segment = rotation_number(&self.rotation);
         let mut time_ns = 0;
         if let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) {
             // As of the newest logged event. Later events may have happened long before now, and
@@ -264,6 +270,9 @@ impl Writer {
                 events,
                 time_ns,
             );
+        }
+        if rotation_number(&self.rotation) != segment {
+            self.log_all_mappings(time_ns);
         }
         if interval::in_force() != self.settings.interval {
             // The segment's first record has the interval of the settings.
@@ -536,4 +545,9 @@ impl Writer {
         }
         session.writer.store(AWAKE, Ordering::SeqCst);
     }
+}
+
+/// Returns the number of the newest segment, if the log has a bound.
+fn rotation_number(rotation: &Option<Rotation>) -> Option<u32> {
+    rotation.as_ref().map(|rotation| rotation.segments.number)
 }

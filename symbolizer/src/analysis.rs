@@ -17,5 +17,6 @@ pub(crate) mod moment;
 pub(crate) mod noise;
 pub(crate) mod recording_conditions;
 pub(crate) mod resident_memory;
+pub(crate) mod shown_mappings;
 pub(crate) mod timeline;
 pub(crate) mod view;

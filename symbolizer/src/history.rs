@@ -46,6 +46,10 @@ pub struct Past {
     pub slack: Estimate,
     /// How fast it grew: of all blocks, those from before the window included.
     pub growth: Slope,
+    /// Mapped bytes, if the row is of mappings.
+    pub mapped: u64,
+    /// Resident bytes of these.
+    pub mapped_resident: u64,
 }
 
 impl Past {
@@ -56,6 +60,8 @@ impl Past {
         self.heaptime.merge(&other.heaptime);
         self.slack.merge(&other.slack);
         self.growth.merge(&other.growth);
+        self.mapped = self.mapped.saturating_add(other.mapped);
+        self.mapped_resident = self.mapped_resident.saturating_add(other.mapped_resident);
     }
 }
 

@@ -395,6 +395,9 @@ impl Input {
             let profile = profile_of_view(self.log()?, reading, progress);
             let mut profile = profile.map_err(|error| self.view_error(error))?;
             note_life(&mut profile.run);
+            if reading.mappings {
+                profile.show_mappings();
+            }
             return Ok(profile);
         }
         if self.is_gzip() {

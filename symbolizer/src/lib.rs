@@ -90,6 +90,7 @@ pub use model::detail::{Block, Detail, Detailed, Event, ThreadRow};
 pub use model::fitted::{cut, cut_front, cut_middle};
 pub use model::labels::{Labels, NO_LABEL};
 pub use model::loaded_module::LoadedModule;
+pub use model::mapped_memory::{MAPPING, MappedLine, Mappings};
 pub use model::measure::{Measure, Pace};
 pub use model::metric::{Metric, Numbers};
 pub use model::part::Part;

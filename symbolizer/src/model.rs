@@ -14,6 +14,7 @@ pub(crate) mod fitted;
 pub(crate) mod fork_remark;
 pub(crate) mod labels;
 pub(crate) mod loaded_module;
+pub(crate) mod mapped_memory;
 pub(crate) mod measure;
 pub(crate) mod merged_address;
 pub(crate) mod metric;

@@ -5,7 +5,7 @@
 //!   resident = in use + slack ± samples' difference      blocks: what the program holds
 //!            + slabs + caches + dirty + muzzy + metadata  the allocator, for the program
 //!            + own                                        this library
-//!            + stacks + variables                         other memory without a file
+//!            + stacks + variables + mappings              other memory without a file
 //!            + file + shared
 //!            - untouched - swapped                        counted above, and not resident
 //!            + not explained                              the rest, of either sign
@@ -42,6 +42,13 @@ pub enum MemoryPart {
     Stacks,
     /// Variables of the program and its libraries: written pages of files, and zeroed ones.
     Variables,
+    /// Mappings that the program made by recorded calls.
+    Mapped,
+    /// Mappings that were made otherwise.
+    MappedUnrecorded,
+    /// All mappings less the blocks in use, if these lie in mappings: the program's own allocator
+    /// does not tell which, nor its free pages.
+    MappedRest,
     /// Pages of files: code, constants, mapped files.
     File,
     /// Shared memory.
@@ -117,6 +124,16 @@ impl Waterfall {
             Some(lazy) => muzzy.map(|muzzy| muzzy.min(lazy)),
             None => muzzy,
         };
+        let mapped = (get(Field::Mapped), get(Field::MappedUnrecorded));
+        let (recorded, unrecorded, rest) = match mapped {
+            // The allocator is the program's own: its blocks lie in these mappings.
+            (Some(recorded), Some(unrecorded)) if usable.is_none() => {
+                let blocks = in_use.unwrap_or(0).saturating_add(slack.unwrap_or(0));
+                let all = recorded.saturating_add(unrecorded);
+                (None, None, Some(all.saturating_sub(blocks)))
+            }
+            (recorded, unrecorded) => (recorded, unrecorded, None),
+        };
         let parts = [
             (MemoryPart::InUse, in_use),
             (MemoryPart::Slack, slack),
@@ -129,6 +146,9 @@ impl Waterfall {
             (MemoryPart::Own, sum(&[Field::OwnArena, Field::OwnMapped])),
             (MemoryPart::Stacks, get(Field::Stacks)),
             (MemoryPart::Variables, get(Field::Variables)),
+            (MemoryPart::Mapped, recorded),
+            (MemoryPart::MappedUnrecorded, unrecorded),
+            (MemoryPart::MappedRest, rest),
             (MemoryPart::File, get(Field::File)),
             (MemoryPart::Shared, get(Field::Shared)),
             (
@@ -246,6 +266,32 @@ mod tests {
         assert_adds_up(&none);
         assert_eq!(mib(&none, MemoryPart::InUse), None);
         assert_eq!(mib(&none, MemoryPart::SampleDifference), Some(40));
+    }
+
+    #[test]
+    fn mappings_are_lines_and_count_blocks_once() {
+        let mut mapped = usual();
+        mapped.set(Field::Mapped, 6 * MIB);
+        mapped.set(Field::MappedUnrecorded, 4 * MIB);
+        let waterfall = Waterfall::of(&mapped, blocks(35, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::Mapped), Some(6));
+        assert_eq!(mib(&waterfall, MemoryPart::MappedUnrecorded), Some(4));
+        assert_eq!(mib(&waterfall, MemoryPart::MappedRest), None);
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(1));
+        // The program's own allocator: 40 MiB of blocks lie in 50 MiB of mappings.
+        let own = reading(&[
+            (Field::Resident, 60),
+            (Field::File, 8),
+            (Field::Mapped, 30),
+            (Field::MappedUnrecorded, 20),
+        ]);
+        let waterfall = Waterfall::of(&own, blocks(38, 2)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::InUse), Some(38));
+        assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(10));
+        assert_eq!(mib(&waterfall, MemoryPart::Mapped), None);
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(2));
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::os::environment;
 use crate::os::libc_trampolines::LibcFunction;
 use crate::os::{errno, sys};
 
-hidden_jump! { "mmap" => map }
+hidden_jump! { "__wrap_mmap" => map }
 hidden_jump! { "madvise" => advise }
 hidden_jump! { "mprotect" => protect }
 

@@ -281,7 +281,7 @@ extern "C" fn sample_deferred(
 /// no landing pads and can be inlined. This wrapper is inlined so that arguments stay in registers
 /// rather than in a closure on the stack.
 #[inline(always)]
-fn unless_it_panics(work: impl FnOnce()) {
+pub(super) fn unless_it_panics(work: impl FnOnce()) {
     if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
         phase::give_up_after_panic("a hook");
     }
@@ -473,6 +473,20 @@ fn record(
 fn send_end(session: &Session, lane: &Lane, at: Ticks, thread: &Thread, id: u64) {
     let thread = thread.number.get();
     session.send_free_in(lane, FreeEvent { at, id, thread });
+}
+
+/// Returns the hash of this thread's stack, from a call of the exported function around `entry`.
+/// The writer gets the frames. `None`: there was no seat, or no room.
+pub(super) fn stack_of(
+    entered: &Entered,
+    session: &Session,
+    entry: u64,
+    here: WalkStart,
+) -> Option<u64> {
+    let mut seat = seats::take(entered.thread)?;
+    let lanes = session.lanes_of(&seat)?;
+    let site = CallSite { entry, here };
+    walk_stack(entered, session, lanes, &mut seat, site)
 }
 
 /// Walks the stack and returns its hash. The writer gets the frames before the caller's record.

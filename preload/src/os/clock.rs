@@ -62,6 +62,11 @@ pub(crate) fn wall_ns() -> u64 {
 pub(crate) struct Ticks(u64);
 
 impl Ticks {
+    /// Returns the ticks of [`raw`](Self::raw).
+    pub(crate) fn from_raw(raw: u64) -> Ticks {
+        Ticks(raw)
+    }
+
     /// Returns the ticks as a number, which orders them.
     #[inline(always)]
     pub(crate) fn raw(self) -> u64 {

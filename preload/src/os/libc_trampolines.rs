@@ -84,14 +84,14 @@ macro_rules! trampolines_and {
         trampolines! {
             "__cxa_atexit" "__cxa_finalize" "__errno_location"
             "abort" "clock_gettime" "close" "dl_iterate_phdr" "dladdr" "dlerror" "dlsym" "exit" "fputs" "getauxval" "getcwd" "getenv"
-            "gettimeofday" "munmap"
+            "gettimeofday"
             "pthread_attr_destroy" "pthread_attr_init"
             "pthread_attr_setdetachstate" "pthread_attr_setstack" "pthread_attr_setstacksize" "pthread_cond_init" "pthread_cond_signal"
             "pthread_cond_timedwait" "pthread_cond_wait" "pthread_create" "pthread_join" "pthread_key_create"
             "pthread_key_delete" "pthread_mutex_init" "pthread_mutex_lock" "pthread_mutex_trylock" "pthread_mutex_unlock"
             "pthread_mutexattr_destroy" "pthread_mutexattr_init" "pthread_mutexattr_settype" "pthread_self"
             "pthread_setcanceltype" "pthread_setname_np" "pthread_setspecific" "pthread_sigmask" "read" "readlink" "realpath"
-            "sbrk" "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
+            "sched_getaffinity" "sched_getcpu" "sched_setaffinity" "sched_yield" "sigaction"
             "sigemptyset" "sigfillset" "strerror_r" "sysconf" "write" "writev"
             $($of_one)*
         }
@@ -101,7 +101,7 @@ macro_rules! trampolines_and {
 #[cfg(target_env = "gnu")]
 trampolines_and! {
     "__cxa_at_quick_exit" "__libc_current_sigrtmax" "__sched_cpucount" "__xpg_strerror_r"
-    "gnu_get_libc_version" "lseek64" "mmap64" "open64"
+    "gnu_get_libc_version" "lseek64" "open64"
 }
 
 // Rust's library uses other names there, and its unwinder is linked into ours by the build script.

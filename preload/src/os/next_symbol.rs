@@ -25,6 +25,12 @@ impl NextSymbol {
         }
     }
 
+    /// Returns the address if it was looked up before. Takes no lock.
+    pub(crate) fn known(&self) -> Option<*mut c_void> {
+        let found = self.found.load(Ordering::Acquire);
+        (!found.is_null()).then_some(found)
+    }
+
     /// Returns the address, if a library after this one defines the function.
     pub(crate) fn address(&self) -> Option<*mut c_void> {
         let mut found = self.found.load(Ordering::Acquire);

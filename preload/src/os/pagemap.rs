@@ -16,6 +16,15 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
 
+/// Numbers of pages, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Touched {
+    /// Touched pages without a file: resident ones and swapped ones.
+    pub(crate) anonymous: u64,
+    /// Resident pages of all kinds.
+    pub(crate) resident: u64,
+}
+
 /// The open page map. Held for one operation (Law 9).
 pub(crate) struct Pagemap(File);
 
@@ -38,6 +47,25 @@ impl Pagemap {
         self.pieces(range, most, &mut |touched| touched > 0)
     }
 
+    /// Returns the touched and the resident pages in a range. `left` is the number of pages that
+    /// may be read. `None`: the range has more.
+    pub(crate) fn touched(&self, range: &Range<u64>, left: &mut u64) -> Option<Touched> {
+        let (first, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
+        *left = left.checked_sub(end.checked_sub(first)?)?;
+        let mut sum = Touched::default();
+        let mut at = first;
+        while at < end {
+            let count = (end - at).min(PIECE as u64);
+            self.words(at, count as usize, &mut |word| {
+                let is_anonymous = word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0;
+                sum.anonymous += PAGE * u64::from(is_anonymous);
+                sum.resident += PAGE * u64::from(word & PRESENT != 0);
+            });
+            at += count;
+        }
+        Some(sum)
+    }
+
     fn pieces(&self, range: &Range<u64>, most: u64, goes_on: &mut dyn FnMut(u64) -> bool) -> u64 {
         let first = range.start / PAGE;
         let first = first.max((range.end / PAGE).saturating_sub(most));
@@ -57,17 +85,25 @@ impl Pagemap {
 
     /// Returns the number of touched pages without a file among up to [`PIECE`] pages.
     fn piece(&self, first: u64, count: usize) -> u64 {
+        let mut pages = 0;
+        self.words(first, count, &mut |word| {
+            let is_touched = word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0;
+            pages += u64::from(is_touched);
+        });
+        pages
+    }
+
+    /// Passes the words of up to [`PIECE`] pages to `visit`.
+    fn words(&self, first: u64, count: usize, visit: &mut dyn FnMut(u64)) {
         const WORD: usize = size_of::<u64>();
         let mut place = [0u8; PIECE * WORD];
         let place = &mut place[..count.min(PIECE) * WORD];
         let read = self.0.read_at(first * WORD as u64, place).unwrap_or(0);
-        let words = place[..read].chunks_exact(WORD).map(|word| {
+        for word in place[..read].chunks_exact(WORD) {
             let mut bytes = [0; WORD];
             bytes.copy_from_slice(word);
-            u64::from_ne_bytes(bytes)
-        });
-        let is_touched = |word: &u64| word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0;
-        words.filter(is_touched).count() as u64
+            visit(u64::from_ne_bytes(bytes));
+        }
     }
 }
 

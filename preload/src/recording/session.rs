@@ -4,6 +4,7 @@
 //!         ┌─ samples and frees (one lane for each seat) ────────────┐
 //!         ├─ stacks that are new (another lane for each seat) ──────┤
 //!  hooks ─┼─ threads, notes (bounded, crossbeam-channel) ───────────┼─> event source ─> writer
+//!         ├─ changes of mappings (bounded, crossbeam-channel) ──────┤
 //!         └─ frees that found no room (unbounded, crossbeam-channel)┘
 //! ```
 //!
@@ -36,7 +37,7 @@ use crate::os::sys;
 use crate::recording::mapped_levels::MappedLevels;
 use crate::recording::requests::{Request, RequestKind};
 use crate::recording::seats::{self, Seat};
-use crate::recording::{pending_frees, request_word};
+use crate::recording::{pending_frees, pending_mappings, request_word};
 use crate::state::thread::Thread;
 use crate::state::{counters, interval, process, shutdown, wakeup};
 use crate::unwind::walker::MAX_FRAMES;
@@ -59,11 +60,25 @@ pub(crate) struct Note {
     pub(crate) kind: NoteKind,
 }
 
+/// A change of the program's mappings, as a hook sends it. It takes no memory, since an allocator
+/// may be the caller.
+#[derive(Clone, Copy)]
+pub(crate) struct MappingEvent {
+    pub(crate) at: Ticks,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    /// Hash of the stack; 0: the range was unmapped, or is not recorded.
+    pub(crate) stack: u64,
+    pub(crate) thread: u32,
+}
+
 pub(crate) enum NoteKind {
     /// A named moment.
     Marker(String),
     /// The interval in force from here on, in bytes; 0 if recording is stopped.
     Regime(u64),
+    /// A change of the program's mappings.
+    Mapping(MappingEvent),
 }
 
 /// The end of a sampled block.
@@ -94,6 +109,9 @@ const LANE_HEADER: usize = 4096;
 const SPARSE_INTERVAL: u64 = 256 << 10;
 /// The capacity of the queue of side events. All of its memory is touched when it is made.
 const SIDE_EVENTS: usize = 512;
+/// The capacity of the queue of mappings, whose memory is touched, too. A queue that is half full
+/// wakes the writer.
+const MAPPINGS: usize = 256;
 
 /// How long a hook tries to send before it drops the record: as long as a woken writer may wait for
 /// a processor that many threads want.
@@ -136,6 +154,7 @@ pub(crate) struct Session {
     /// Words of each lane for samples and frees.
     lane_words: usize,
     side_events: (Sender<SideEvent>, Receiver<SideEvent>),
+    mappings: (Sender<MappingEvent>, Receiver<MappingEvent>),
     overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
     /// The stacks whose frames are in a lane or already with the writer.
     pub(crate) stacks: StackSet<MappedLevels>,
@@ -186,6 +205,7 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'sta
             LANE
         },
         side_events: bounded(SIDE_EVENTS),
+        mappings: bounded(MAPPINGS),
         overflow: unbounded(),
         stacks: StackSet::new(MappedLevels::new()),
         next_thread: AtomicU32::new(0),
@@ -296,6 +316,56 @@ impl Session {
             }
         }
         self.stacks.levels().clear();
+    }
+
+    /// Sends the changes of mappings from before the session, in their order.
+    #[cold]
+    pub(crate) fn replay_mappings(&self, thread: &Thread) {
+        if thread.session.get() != self.number {
+            self.register_thread(thread);
+        }
+        for pending in pending_mappings::take_all() {
+            let is_sent = match pending.frames.split_first() {
+                None => true,
+                Some(_) if self.stacks.contains(pending.hash) => true,
+                Some((&(entry, _), callers)) => self.send_pending_stack(
+                    thread,
+                    (pending.hash, pending.end, entry),
+                    callers.iter().copied(),
+                ),
+            };
+            let sent = self.send_mapping(MappingEvent {
+                at: pending.at,
+                start: pending.start,
+                len: pending.len,
+                stack: if is_sent { pending.hash } else { 0 },
+                thread: thread.number.get(),
+            });
+            if !is_sent || !sent {
+                counters::LOST_MAPPINGS.add(1);
+            }
+        }
+    }
+
+    /// Sends the frames of a stack that waited. False: there was no room.
+    fn send_pending_stack(
+        &self,
+        thread: &Thread,
+        (hash, end, entry): (u64, u8, u64),
+        callers: impl ExactSizeIterator<Item = (u64, bool)> + Clone,
+    ) -> bool {
+        let Some(seat) = seats::take(thread) else {
+            return false;
+        };
+        let Some(lanes) = self.lanes_of(&seat) else {
+            return false;
+        };
+        let put = || lanes.stacks.put(hash, end, entry, callers.clone(), &[]);
+        let is_sent = put() || self.wait_and_send(put);
+        if is_sent {
+            self.stacks.insert(hash);
+        }
+        is_sent
     }
 
     /// Makes the first lane, before another thread knows this session. Returns false if there is no
@@ -489,6 +559,19 @@ impl Session {
         }
     }
 
+    /// Sends a change of the mappings. False: there was no room; the caller counts the loss.
+    #[cold]
+    pub(crate) fn send_mapping(&self, event: MappingEvent) -> bool {
+        let send = || self.mappings.0.try_send(event).is_ok();
+        let sent = send() || self.wait_and_send(send);
+        match self.writer.load(Ordering::SeqCst) {
+            ASLEEP => self.wake(),
+            DOZING if self.mappings.1.len() > MAPPINGS / 2 => self.wake(),
+            _ => {}
+        }
+        sent
+    }
+
     /// Sends a request to the writer and waits for its answer, in a thread that is inside our code.
     ///
     /// # Errors
@@ -576,15 +659,21 @@ impl Session {
         self.side_events.1.try_recv().ok()
     }
 
+    /// Takes the next change of the mappings. For the writer.
+    pub(crate) fn next_mapping(&self) -> Option<MappingEvent> {
+        self.mappings.1.try_recv().ok()
+    }
+
     /// Takes the next free from the overflow queue. For the writer.
     pub(crate) fn next_overflowed(&self) -> Option<FreeEvent> {
         self.overflow.1.try_recv().ok()
     }
 
-    /// Returns true if much waits in the queue of side events or in a lane of stacks. For the
-    /// writer.
+    /// Returns true if much waits in the queues of side events and mappings, or in a lane of
+    /// stacks. For the writer.
     pub(crate) fn is_half_full(&self) -> bool {
         self.side_events.1.len() > SIDE_EVENTS / 2
+            || self.mappings.1.len() > MAPPINGS / 2
             || self.lanes().any(|(_, lanes)| lanes.stacks.is_half_full())
     }
 
@@ -592,6 +681,7 @@ impl Session {
     /// asks the event source about the lanes of events.
     pub(crate) fn is_empty(&self) -> bool {
         let has_stacks = self.lanes().any(|(_, lanes)| !lanes.stacks.is_empty());
-        !has_stacks && self.side_events.1.is_empty() && self.overflow.1.is_empty()
+        let has_mappings = !self.mappings.1.is_empty();
+        !has_stacks && !has_mappings && self.side_events.1.is_empty() && self.overflow.1.is_empty()
     }
 }

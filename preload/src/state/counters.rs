@@ -12,6 +12,7 @@
 //! | `LOST_FREES` | a free; Law 4 forbids it |
 //! | `LOST_LEFT` | a sample or a free: a signal handler jumped out of the hook |
 //! | `LOST_MODULES` | a load or an unload of a module: the list of these is full |
+//! | `LOST_MAPPINGS` | the stack of a mapping, or the end of one: no room, or too many mappings |
 //! | `LOST_LOG_BYTES` | bytes of the log: a write failed, which ends the log |
 //! | `LOST_DUMPS` | a dump: a write failed, or the program ended first |
 //! | `QUEUE_WAITS` | nothing: a hook waited for room |
@@ -57,6 +58,7 @@ counts! {
     LOST_TABLE_FULL = LostTableFull;
     LOST_REENTRANT = LostReentrant;
     LOST_NOT_READY = LostNotReady;
+    LOST_MAPPINGS = LostMappings;
     LOST_LOG_BYTES = LostLogBytes;
     LOST_DUMPS = LostDumps;
     LOST_FREES = LostFrees;

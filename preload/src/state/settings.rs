@@ -25,6 +25,8 @@ const DEFAULT_EXIT_WAIT_MS: u64 = 100;
 const DEFAULT_LABEL_VALUES: u64 = 1000;
 /// Default of the time between two readings of the process's memory, in milliseconds.
 const DEFAULT_MEMORY_INTERVAL_MS: u64 = 1000;
+/// Default of the least bytes of a mapping that is recorded.
+const DEFAULT_MMAP: u64 = 64 << 10;
 /// Longest delay that can be set: an hour.
 const MAX_EXIT_WAIT_MS: u64 = 3_600_000;
 /// Least bound of a log. A segment is a quarter of it, and must hold the program's modules and some
@@ -78,6 +80,8 @@ pub(crate) struct Settings {
     pub(crate) exit_wait_ms: u64,
     /// Time between two readings of the process's memory, in milliseconds; 0: no readings.
     pub(crate) memory_interval_ms: u64,
+    /// Bytes from which a mapping is recorded; 0: none is.
+    pub(crate) mmap_from: u64,
     /// Prints a line at start and one at exit.
     pub(crate) verbose: bool,
     /// `HEAPPROFILE`: prefix of all files. Dumps are written only if it is set.
@@ -158,6 +162,7 @@ impl Settings {
                 "a number of milliseconds up to an hour",
                 0..=MAX_EXIT_WAIT_MS,
             ),
+            mmap_from: environment.bytes("HEAPPROF_MMAP", DEFAULT_MMAP, MAX_INTERVAL),
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             prefix: prefix.map(<[u8]>::to_vec),
             is_marked_child: is_marked,
@@ -239,6 +244,9 @@ impl Settings {
         if self.memory_interval_ms != DEFAULT_MEMORY_INTERVAL_MS {
             let interval = self.memory_interval_ms.to_string();
             all.push(("HEAPPROF_MEMORY_INTERVAL_MS", interval));
+        }
+        if self.mmap_from != DEFAULT_MMAP {
+            all.push(("HEAPPROF_MMAP", self.mmap_from.to_string()));
         }
         if self.max_log > 0 {
             all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));

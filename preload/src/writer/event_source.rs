@@ -5,7 +5,8 @@
 //! note at the time when it was made. For samples and frees, [`Merge`] does the ordering. A hook
 //! sends stacks and threads before it puts a sample that names them into a lane. So they are taken
 //! after the look at the lanes, and come first. The samples of frees from the overflow queue are in
-//! the lanes. So these frees are taken before the look, and come last.
+//! the lanes. So these frees are taken before the look, and come last. A change of the mappings
+//! names a stack and has no lane, so it is taken before the stacks are.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -13,7 +14,7 @@ use std::ops::ControlFlow;
 use heapprof_core::{Freed, Merge, Origin, Sampled, SentStack, Sink};
 
 use crate::os::clock;
-use crate::recording::session::{self, FreeEvent, Note, Session, SideEvent};
+use crate::recording::session::{self, FreeEvent, Note, NoteKind, Session, SideEvent};
 
 /// A consumer of events: samples and frees, which come by the million, and all others.
 pub(crate) trait EventSink: Sink {
@@ -74,6 +75,10 @@ impl EventSource {
         while let Some(free) = session.next_overflowed() {
             self.overflowed.push_back(free);
         }
+        while let Some(event) = session.next_mapping() {
+            let (at, kind) = (event.at, NoteKind::Mapping(event));
+            self.add_note(Box::new(Note { at, kind }));
+        }
         // After these frees, so that their samples are older than `now`.
         let now = now();
         let lanes = session.lanes().map(|(n, lanes)| (n, &lanes.events));
@@ -85,14 +90,15 @@ impl EventSource {
         while let Some(event) = session.next_side_event() {
             match event {
                 SideEvent::Thread { .. } => self.first.push_back(Event::SideEvent(event)),
-                SideEvent::Note(note) => {
-                    let place = self
-                        .notes
-                        .partition_point(|it| it.at.raw() <= note.at.raw());
-                    self.notes.insert(place, note);
-                }
+                SideEvent::Note(note) => self.add_note(note),
             }
         }
+    }
+
+    fn add_note(&mut self, note: Box<Note>) {
+        let is_before = |it: &Box<Note>| it.at.raw() <= note.at.raw();
+        let place = self.notes.partition_point(is_before);
+        self.notes.insert(place, note);
     }
 
     /// Delivers the events of the last poll to `sink`, in their order, at most `left`, which counts

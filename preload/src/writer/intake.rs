@@ -488,6 +488,7 @@ impl Writer {
                 self.output.encoder.record(&record);
                 self.log_memory(Cause::Marker);
             }
+            NoteKind::Mapping(event) => self.mapping_changed(time_ns, &event),
             NoteKind::Regime(interval) => self.log_regime(time_ns, interval, false),
         }
     }

@@ -2,8 +2,8 @@
 //! the writer for the log.
 //!
 //! The usual fields are read in each reading: `/proc/self/status`, the cgroup and the allocator's
-//! counts. The costly fields are a *detail*: the page map is read for stacks, variables and all
-//! places of the allocator's and ours, and the cgroup with the least room is searched for.
+//! counts. The costly fields are a *detail*: the page map is read for stacks, variables, mappings
+//! and all places of the allocator's and ours, and the cgroup with the least room is searched for.
 //! `smaps_rollup`, for which the kernel walks all page tables, is read even more rarely. All are
 //! spaced by what they cost (`CpuShare`). The last values are repeated until the next ones.
 //!
@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use heapprof_core::{CpuShare, LimitAlarm, number_of};
+use heapprof_core::{AddressMap, CpuShare, LimitAlarm, number_of};
 use heapprof_format::{MemoryField as Field, MemoryReading, Module};
 
 use crate::allocator;
@@ -20,6 +20,7 @@ use crate::os::memory_limits::{self, LimitedCgroup};
 use crate::os::pagemap::Pagemap;
 use crate::os::{clock, procfs, sys};
 use crate::unwind::thread_stacks;
+use crate::writer::mapped_memory::Account;
 
 /// Most pages of one stack, mapping or module that are read.
 const MOST_PAGES: u64 = 64 << 10;
@@ -44,7 +45,7 @@ const WRITABLE: u32 = 2;
 /// The fields of a detail that are read more rarely than the others.
 const ROLLUP: [Field; 3] = [Field::HugePages, Field::LazyFree, Field::Proportional];
 /// The fields of a detail.
-const DETAIL: [Field; 7] = [
+const DETAIL: [Field; 9] = [
     Field::HugePages,
     Field::LazyFree,
     Field::Proportional,
@@ -52,6 +53,8 @@ const DETAIL: [Field; 7] = [
     Field::StackThreads,
     Field::OwnMapped,
     Field::Variables,
+    Field::Mapped,
+    Field::MappedUnrecorded,
 ];
 
 /// Why a reading is taken.
@@ -109,13 +112,15 @@ impl MemoryReadings {
             && self.readings.allows(now_ns)
     }
 
-    /// Takes a reading. `None`: there are none, or this one would cost too much.
+    /// Takes a reading, and with a detail the account of the mappings, of which `recorded` has the
+    /// stacks. `None`: there are no readings, or this one would cost too much.
     pub(super) fn take(
         &mut self,
         cause: Cause,
         modules: &[Module],
+        recorded: &AddressMap<u32>,
         start_ns: u64,
-    ) -> Option<MemoryReading> {
+    ) -> Option<(MemoryReading, Option<Account>)> {
         let now_ns = clock::now_ns();
         let is_allowed = cause != Cause::Marker || self.readings.allows(now_ns);
         if self.interval_ns == 0 || allocator::is_short() || !is_allowed {
@@ -137,8 +142,10 @@ impl MemoryReadings {
             Cause::Dump => true,
             _ => self.details.allows(now_ns),
         };
+        let mut mapped = None;
         if has_time {
-            let mut detail = self.take_detail(&reading, main_stack, modules);
+            let mut detail = MemoryReading::at(0);
+            mapped = self.take_detail(&mut detail, &reading, main_stack, modules, recorded);
             detail.time_ns = now_ns;
             self.detail = Some(detail);
         }
@@ -158,22 +165,26 @@ impl MemoryReadings {
             let age_ms = now_ns.saturating_sub(detail.time_ns) / 1_000_000;
             reading.set(Field::DetailAge, age_ms);
         }
-        Some(reading)
+        Some((reading, mapped))
     }
 
-    /// Takes a detail for a reading.
+    /// Takes a detail for a reading. Returns the account of the mappings.
     fn take_detail(
         &mut self,
+        detail: &mut MemoryReading,
         reading: &MemoryReading,
         main_stack: Option<u64>,
         modules: &[Module],
-    ) -> MemoryReading {
+        recorded: &AddressMap<u32>,
+    ) -> Option<Account> {
         let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
-        let mut detail = MemoryReading::at(0);
         for field in ROLLUP {
             detail.set(field, self.detail.and_then(|last| last.get(field)));
         }
-        let heap = read_detail(&mut detail, main_stack, modules);
+        let (heap, mapped) = match Pagemap::open() {
+            Some(map) => read_detail(detail, &map, main_stack, modules, recorded),
+            None => (None, None),
+        };
         self.others = touched(reading)
             .zip(heap)
             .map(|(all, heap)| all.saturating_sub(heap));
@@ -184,11 +195,11 @@ impl MemoryReadings {
         let expected_ns = reading.get(Field::Resident).unwrap_or(0) / PAGE * ROLLUP_PAGE_NS;
         let is_early = now_ns.saturating_sub(self.start_ns) < expected_ns.saturating_mul(ROLLUPS);
         if !is_early && self.rollups.allows(now_ns) {
-            read_rollup(&mut detail);
+            read_rollup(detail);
             let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
             self.rollups.ran(ran_ns, now_ns);
         }
-        detail
+        mapped
     }
 
     /// Returns a line about the limit of which a share is crossed that has not been told.
@@ -303,25 +314,35 @@ fn touched(reading: &MemoryReading) -> Option<u64> {
     Some(reading.get(Field::Anonymous)?.saturating_add(swapped))
 }
 
-/// Reads the costly fields. Returns the touched pages of the allocator, if they can be told.
+/// Reads the costly fields. Returns the touched pages of the allocator, if they can be told, and
+/// the account of the mappings.
 fn read_detail(
     detail: &mut MemoryReading,
+    map: &Pagemap,
     main_stack: Option<u64>,
     modules: &[Module],
-) -> Option<u64> {
-    let map = Pagemap::open()?;
+    recorded: &AddressMap<u32>,
+) -> (Option<u64>, Option<Account>) {
+    // The ranges that the fields below count.
+    let mut counted = AddressMap::new(usize::MAX);
     let touched = |range: Range<u64>| map.anonymous(&range, MOST_PAGES);
     let places = sys::places();
+    counted.map(places.clone(), ());
+    for own in sys::own_mappings() {
+        counted.map(own, ());
+    }
     let mut own: u64 = sys::own_mappings().map(touched).sum();
     let mut own_in_places = own;
     let (mut stacks, mut threads) = (0, 0);
     if let Some(stack) = main_stack.and_then(thread_stacks::of_main) {
         stacks += map.anonymous_of_stack(&stack, MOST_PAGES);
         threads += 1;
+        counted.map(stack, ());
     }
     let this = sys::gettid();
     thread_stacks::each(&mut |tid, stack| {
         let touched = map.anonymous_of_stack(&stack, MOST_PAGES);
+        counted.map(stack.clone(), ());
         if tid != this {
             stacks += touched;
             threads += 1;
@@ -339,19 +360,32 @@ fn read_detail(
         let segments = || module.segments.iter();
         let is_ours = segments().any(|it| (it.start..it.start + it.len).contains(&here));
         let writable = segments().filter(|it| it.flags & WRITABLE != 0);
-        let bytes: u64 = writable
-            .map(|it| touched(it.start & !0xfff..(it.start + it.len).next_multiple_of(0x1000)))
-            .sum();
+        let pages = writable
+            .map(|it| it.start & !0xfff..(it.start + it.len).next_multiple_of(0x1000))
+            .inspect(|pages| {
+                counted.map(pages.clone(), ());
+            });
+        let bytes: u64 = pages.map(touched).sum();
         *(if is_ours { &mut own } else { &mut variables }) += bytes;
     }
     detail.set(Field::OwnMapped, own);
     detail.set(Field::Stacks, stacks);
     detail.set(Field::StackThreads, threads);
     detail.set(Field::Variables, variables);
+    // Without the allocator's places, its pages would count twice.
+    let mapped = match places.is_empty() {
+        true => None,
+        false => Account::take(map, &counted, recorded),
+    };
+    if let Some(mapped) = &mapped {
+        detail.set(Field::Mapped, mapped.recorded);
+        detail.set(Field::MappedUnrecorded, mapped.unrecorded);
+    }
     let pages = (places.end - places.start) / PAGE;
     let is_read = (1..=MOST_HEAP_PAGES).contains(&pages);
-    is_read.then(|| {
+    let heap = is_read.then(|| {
         let all = map.anonymous(&places, MOST_HEAP_PAGES);
         all.saturating_sub(own_in_places)
-    })
+    });
+    (heap, mapped)
 }

@@ -13,7 +13,7 @@ use crate::allocator;
 use crate::os::backoff::{self, Backoff};
 use crate::os::{clock, private_stack};
 use crate::recording::session::{self, Session};
-use crate::recording::{pending_frees, requests, sampled_blocks, seats};
+use crate::recording::{pending_frees, pending_mappings, requests, sampled_blocks, seats};
 use crate::state::settings::Settings;
 use crate::state::thread::{Entered, Inside};
 use crate::state::{interval, phase, process};
@@ -101,6 +101,11 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
                 && pending_frees::exist()
             {
                 session.register_and_replay_frees(entered.thread);
+            }
+            if let Some(session) = session
+                && pending_mappings::exist()
+            {
+                session.replay_mappings(entered.thread);
             }
             return session;
         }

@@ -48,9 +48,13 @@ impl Writer {
     /// Logs a reading of the process's memory.
     pub(super) fn log_memory(&mut self, cause: Cause) -> Option<MemoryReading> {
         let start_ns = self.output.start_ns;
-        let reading = self.memory.take(cause, &self.modules, start_ns)?;
+        let (memory, modules) = (&mut self.memory, &self.modules);
+        let (reading, mapped) = memory.take(cause, modules, &self.mappings, start_ns)?;
         let record = Record::Memory(Box::new(reading));
         self.output.encoder.record(&record);
+        if let Some(mapped) = mapped {
+            self.log_mapped_memory(reading.time_ns, mapped);
+        }
         Some(reading)
     }
 

@@ -127,7 +127,6 @@ impl ResidentMemory {
 
 /// Returns a line's name in documents, its name in tables, and what would shrink it.
 fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'static str, String) {
-    let has_own = !profile.run.allocator.is_empty();
     let (key, name, remedy) = match part {
         MemoryPart::InUse => {
             let half = profile.error(Metric::InUseBytes).unwrap_or(0.0)
@@ -179,6 +178,21 @@ fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'st
             "variables of files",
             "nothing: part of the program",
         ),
+        MemoryPart::Mapped => (
+            "mapped",
+            "mapped by the program",
+            "see top -m mapped-resident",
+        ),
+        MemoryPart::MappedUnrecorded => (
+            "mapped_unrecorded",
+            "mapped, not recorded",
+            "see top --by mapping",
+        ),
+        MemoryPart::MappedRest => (
+            "mapped_rest",
+            "mapped, less the blocks",
+            "the allocator's free pages",
+        ),
         MemoryPart::File => (
             "file",
             "files: code and mapped",
@@ -194,10 +208,9 @@ fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'st
         MemoryPart::NotExplained => (
             "not_explained",
             "not explained",
-            match (bytes < 0, has_own) {
-                (true, _) => "pages above, not resident",
-                (false, true) => "the allocator's free pages",
-                (false, false) => "mapped past malloc (JIT, mmap)",
+            match bytes < 0 {
+                true => "pages above, not resident",
+                false => "changes after the last detail",
             },
         ),
     };
@@ -209,7 +222,7 @@ fn caveats(reading: &MemoryReading, profile: &Profile) -> Vec<String> {
     let mut caveats = Vec::new();
     if !profile.run.allocator.is_empty() {
         caveats.push(format!(
-            "the program's own allocator ({}) does not tell its free pages: they are not explained",
+            "the program's own allocator ({}) does not tell its free pages: they are among the mappings",
             profile.run.allocator
         ));
     } else if get(MemoryField::HeapCached).is_none() {

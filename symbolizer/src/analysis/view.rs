@@ -75,6 +75,8 @@ pub struct Reading {
     pub courses: bool,
     /// Other things to keep.
     pub detail: Detail,
+    /// True if the program's mappings are wanted, in place of blocks.
+    pub mappings: bool,
     /// True if it is one of several logs that are added up. A time, of the clock on the wall or
     /// since the start, may then lie outside of its run, which
     /// [`Run::outside`](crate::Run::outside) says and what it had to add does not go beyond.

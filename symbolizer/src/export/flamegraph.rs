@@ -62,6 +62,8 @@ fn title(profile: &Profile, measure: Measure) -> String {
         Measure::Slack => "memory beyond what was requested",
         Measure::GrowthBytes => "growth of memory in use (only what grew)",
         Measure::GrowthObjects => "growth of blocks in use (only what grew)",
+        Measure::Mapped => "mapped memory",
+        Measure::MappedResident => "resident memory of mappings",
         Measure::Lifetime => "lifetimes",
     };
     format!("{}: {what}", Printable(name))

@@ -70,6 +70,9 @@ impl Samples {
         };
         let mut measures = Metric::ALL.map(Measure::Basic).to_vec();
         measures.extend(past);
+        if profile.pasts.iter().any(|past| past.mapped > 0) {
+            measures = vec![Measure::Mapped, Measure::MappedResident]; // there are no blocks
+        }
         let columns: Vec<Vec<i64>> = (measures.iter())
             .map(|measure| measure.whole_numbers(profile))
             .collect();

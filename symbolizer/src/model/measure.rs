@@ -36,6 +36,10 @@ pub enum Measure {
     GrowthBytes,
     /// Blocks a second.
     GrowthObjects,
+    /// Bytes of the program's mappings, in place of blocks.
+    Mapped,
+    /// Resident bytes of the program's mappings.
+    MappedResident,
     /// How long blocks live: not a sum, but a distribution.
     Lifetime,
 }
@@ -54,7 +58,7 @@ impl From<Metric> for Measure {
 
 impl Measure {
     /// All, in the order in which people are offered them.
-    pub const ALL: [Measure; 14] = [
+    pub const ALL: [Measure; 16] = [
         Measure::Basic(Metric::InUseBytes),
         Measure::Basic(Metric::InUseObjects),
         Measure::Basic(Metric::AllocatedBytes),
@@ -68,6 +72,8 @@ impl Measure {
         Measure::Slack,
         Measure::GrowthBytes,
         Measure::GrowthObjects,
+        Measure::Mapped,
+        Measure::MappedResident,
         Measure::Lifetime,
     ];
 
@@ -98,6 +104,8 @@ impl Measure {
             Measure::Slack => "slack",
             Measure::GrowthBytes => "growth",
             Measure::GrowthObjects => "growth-objects",
+            Measure::Mapped => "mapped",
+            Measure::MappedResident => "mapped-resident",
             Measure::Lifetime => "lifetime",
         }
     }
@@ -107,6 +115,7 @@ impl Measure {
         match self {
             Measure::Basic(metric) => metric.unit(),
             Measure::PeakBytes | Measure::TemporaryBytes | Measure::Slack => "bytes",
+            Measure::Mapped | Measure::MappedResident => "bytes",
             Measure::PeakObjects | Measure::TemporaryObjects => "objects",
             Measure::HeaptimeBytes => "byte-seconds",
             Measure::HeaptimeObjects => "object-seconds",
@@ -134,6 +143,8 @@ impl Measure {
             Measure::Slack => ("slack_space", "bytes"),
             Measure::GrowthBytes => ("growth_space", "bytes/hour"),
             Measure::GrowthObjects => ("growth_objects", "objects/hour"),
+            Measure::Mapped => ("mapped_space", "bytes"),
+            Measure::MappedResident => ("mapped_resident_space", "bytes"),
             Measure::Lifetime => ("lifetime", "seconds"),
         }
     }
@@ -146,6 +157,8 @@ impl Measure {
             | Measure::TemporaryBytes
             | Measure::HeaptimeBytes
             | Measure::GrowthBytes
+            | Measure::Mapped
+            | Measure::MappedResident
             | Measure::Slack => true,
             _ => false,
         }
@@ -171,6 +184,7 @@ impl Measure {
             Measure::GrowthBytes | Measure::GrowthObjects => {
                 (Measure::GrowthBytes, Measure::GrowthObjects)
             }
+            Measure::Mapped | Measure::MappedResident => (self, Metric::InUseObjects.into()),
             Measure::Slack | Measure::Lifetime => (Measure::Slack, Metric::InUseObjects.into()),
         }
     }
@@ -191,6 +205,8 @@ impl Measure {
             Measure::Slack => "usable bytes beyond those requested, of blocks in use",
             Measure::GrowthBytes => "bytes a second: the slope of bytes in use over time",
             Measure::GrowthObjects => "blocks a second",
+            Measure::Mapped => "bytes of the program's mappings (mmap), in place of blocks",
+            Measure::MappedResident => "resident bytes of the program's mappings",
             Measure::Lifetime => "how long blocks live: median and mean, by site",
         }
     }
@@ -198,6 +214,11 @@ impl Measure {
     /// Returns true if it is multiplied by a time.
     pub fn is_over_time(self) -> bool {
         matches!(self, Measure::HeaptimeBytes | Measure::HeaptimeObjects)
+    }
+
+    /// Returns true if it is of mappings, and not of blocks.
+    pub fn is_mapped(self) -> bool {
+        matches!(self, Measure::Mapped | Measure::MappedResident)
     }
 
     /// Returns true if it is a speed, and may be negative.
@@ -342,6 +363,9 @@ impl Measure {
                 )
                 .beside(growth.scale(growth.objects_mean, at_the_end))
             }
+            // All mappings are recorded, and none is an estimate.
+            Measure::Mapped => Amount::of(past.mapped as f64, 0.0, 1),
+            Measure::MappedResident => Amount::of(past.mapped_resident as f64, 0.0, 1),
             Measure::Lifetime => Amount::default(),
         }
     }

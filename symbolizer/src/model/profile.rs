@@ -20,6 +20,7 @@ use crate::model::counted::Counted;
 use crate::model::detail::Detailed;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
+use crate::model::mapped_memory::Mappings;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::module_index::ModuleIndex;
 use crate::model::part::Part;
@@ -78,6 +79,8 @@ pub struct Profile {
     pub counted: Option<Counted>,
     /// The reading of the process's memory that is nearest to the end of the view.
     pub memory: Option<MemoryReading>,
+    /// The program's mappings at the end of the view.
+    pub mappings: Mappings,
     /// By stack, what differs between two views, when that was asked for; may be shorter than the
     /// stacks.
     pub changes: Vec<Change>,

@@ -15,6 +15,7 @@ use heapprof_format::Thread;
 
 use crate::model::detail::ThreadRow;
 use crate::model::labels::NO_LABEL;
+use crate::model::mapped_memory::MAPPING;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Bytes;
@@ -52,6 +53,9 @@ pub enum By {
     Type,
     /// The allocator that gave out the block.
     Allocator,
+    /// The name of a mapping. Needs a profile read with
+    /// [`Reading::mappings`](crate::Reading::mappings).
+    Mapping,
     /// The value of a label of the program; see [`By::label`].
     Label(&'static str),
 }
@@ -61,7 +65,7 @@ const LABEL: &str = "label:";
 
 impl By {
     /// All of them, without those by label.
-    pub const ALL: [By; 10] = [
+    pub const ALL: [By; 11] = [
         By::Function,
         By::Line,
         By::File,
@@ -72,6 +76,7 @@ impl By {
         By::Size,
         By::Type,
         By::Allocator,
+        By::Mapping,
     ];
 
     /// Its name on the command line.
@@ -87,6 +92,7 @@ impl By {
             By::Size => "size",
             By::Type => "type",
             By::Allocator => "allocator",
+            By::Mapping => "mapping",
             By::Label(name) => name,
         }
     }
@@ -102,7 +108,13 @@ impl By {
     pub fn is_place(self) -> bool {
         !matches!(
             self,
-            By::Thread | By::Process | By::Size | By::Type | By::Allocator | By::Label(_)
+            By::Thread
+                | By::Process
+                | By::Size
+                | By::Type
+                | By::Allocator
+                | By::Mapping
+                | By::Label(_)
         )
     }
 
@@ -331,6 +343,7 @@ impl Key {
             Key::Stack(stack) => match by {
                 By::Type => (block_type(profile, symbols, stack), vec![]),
                 By::Allocator => (allocator_of(profile, symbols, stack), vec![]),
+                By::Mapping => (mapping_of(profile, stack), vec![]),
                 By::Label(name) => (label_of(profile, name, stack), vec![]),
                 _ => names_of_stack(profile, symbols, by, stack),
             },
@@ -454,6 +467,13 @@ fn block_type(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
         .iter()
         .map(|(name, generic)| (name.as_str(), *generic));
     type_of(functions).unwrap_or_else(|| UNKNOWN.into())
+}
+
+/// Returns the name of a mapping.
+fn mapping_of(profile: &Profile, stack: u32) -> String {
+    let stack = profile.stacks.get(stack as usize);
+    let name = stack.and_then(|stack| stack.labels.get(MAPPING));
+    name.unwrap_or(NO_LABEL).to_owned()
 }
 
 /// The value of a label. `name` is that of the grouping.

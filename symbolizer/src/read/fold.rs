@@ -7,6 +7,7 @@ pub(crate) mod averages;
 pub(crate) mod detail;
 mod followed;
 pub(crate) mod last_samples;
+mod mapped;
 pub(crate) mod resume;
 pub(crate) mod room;
 
@@ -18,7 +19,8 @@ use crate::history::curve::Curve;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{
-    Alloc, Counter, Event, Free, MemoryReading, Module, Record, Stack, TAPPED_LATER, Thread,
+    Alloc, Counter, Event, Free, MappingChange, MemoryReading, Module, Record, Stack, TAPPED_LATER,
+    Thread,
 };
 
 use crate::model::detail::Detail;
@@ -35,6 +37,7 @@ use crate::model::special_threads::{BEFORE_THE_FORK, is_inherited};
 use crate::read::fold::averages::Averages;
 use crate::read::fold::detail::Keeper;
 use crate::read::fold::last_samples::LastSamples;
+use crate::read::fold::mapped::MappedFold;
 use crate::read::fold::room::Room;
 use crate::read::paired_difference::PairedDifference;
 
@@ -72,6 +75,7 @@ pub struct Fold {
     last_samples: LastSamples,
     /// True if a reading of the memory behind the span was seen.
     is_past_memory: bool,
+    mapped: MappedFold,
     /// In the checkpoint that the log begins with.
     resuming: bool,
     /// True if samples from before a fork are left out, and those that were.
@@ -364,6 +368,12 @@ impl Fold {
                 self.passed(reading.time_ns);
                 self.memory(*reading);
             }
+            Record::MappingChange(change) => self.mapping_changed(&change),
+            Record::MappedMemory(moment) => {
+                self.passed(moment.time_ns);
+                let is_within = self.is_within(moment.time_ns);
+                self.mapped.moment(moment, is_within);
+            }
             Record::Resource {
                 time_ns,
                 attributes,
@@ -385,6 +395,7 @@ impl Fold {
         self.profile.account.counters = counters;
         self.profile.account.inherited_elsewhere += u64::from(self.without_inherited);
         self.profile.rows = self.ledger.rows().collect();
+        self.profile.mappings = self.mapped.finish(&self.stack_of);
         self.profile.detail = self.keeper.finish();
         self.profile.run.span = self.span;
         self.profile.peak = Some(self.peak);
@@ -433,6 +444,21 @@ impl Fold {
             *kept = Some(reading);
         }
         self.is_past_memory = true;
+    }
+
+    fn mapping_changed(&mut self, change: &MappingChange) {
+        self.passed(change.time_ns);
+        if self.is_within(change.time_ns) {
+            let stack = change.stack;
+            let stack = stack.map(|number| self.stack_in_use(number, change.time_ns));
+            self.mapped.change(change, stack);
+        }
+    }
+
+    /// Returns true if the record that has come is not behind the span.
+    fn is_within(&self, time_ns: u64) -> bool {
+        self.span
+            .is_none_or(|span| span.to.includes(self.records, time_ns))
     }
 
     fn passed(&mut self, time_ns: u64) {

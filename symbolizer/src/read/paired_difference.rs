@@ -219,6 +219,8 @@ impl PairedDifference {
             | Measure::PeakObjects
             | Measure::GrowthBytes
             | Measure::GrowthObjects
+            | Measure::Mapped
+            | Measure::MappedResident
             | Measure::Lifetime => 0.0,
         }
     }

@@ -43,6 +43,31 @@ macro_rules! with_caller {
     };
 }
 
+/// Defines a function of six words in two halves, as [`with_caller`] does. All registers for
+/// arguments are in use, so the second half gets the stack and frame pointers on the stack.
+macro_rules! with_caller_on_stack {
+    ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty => $second:ident) => {
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                "mov rax, rsp",
+                "sub rsp, 8", // three words align the stack for the call
+                "push rbp",
+                "push rax",
+                ".cfi_adjust_cfa_offset 24",
+                "call {second}",
+                "add rsp, 24",
+                ".cfi_adjust_cfa_offset -24",
+                "ret",
+                ".cfi_endproc",
+                second = sym $second,
+            )
+        }
+    };
+}
+
 /// Defines a function whose last argument is flags. It asks `$real` for the address of libc's
 /// function, clears all flags but `$kept`, and jumps there, so the program stays the caller.
 macro_rules! jump_with_flags {
@@ -215,4 +240,5 @@ macro_rules! forward_prctl {
 
 pub(crate) use {
     call_before_jump, forward_prctl, forward_system_call, jump_with_flags, with_caller,
+    with_caller_on_stack,
 };

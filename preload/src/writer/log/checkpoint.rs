@@ -110,12 +110,7 @@ impl CheckpointState {
             thread: alloc.thread,
         };
         self.births.insert(alloc.id, birth);
-        let stack = alloc.stack as usize;
-        if stack >= self.first_ns.len() {
-            self.first_ns.resize(stack + 1, u64::MAX);
-        }
-        let first = &mut self.first_ns[stack];
-        *first = (*first).min(alloc.time_ns);
+        self.used(alloc.stack, alloc.time_ns);
         let weight = ledger.weight(alloc.size, alloc.interval);
         self.requested.add(&weight.on_the_line(alloc.size));
         let (least, most) = self.intervals.unwrap_or((alloc.interval, alloc.interval));
@@ -124,6 +119,16 @@ impl CheckpointState {
         if in_use > self.peak_bytes {
             (self.peak_bytes, self.peak_ns) = (in_use, alloc.time_ns);
         }
+    }
+
+    /// Notes that a block or a mapping has that stack.
+    pub(crate) fn used(&mut self, stack: u32, time_ns: u64) {
+        let stack = stack as usize;
+        if stack >= self.first_ns.len() {
+            self.first_ns.resize(stack + 1, u64::MAX);
+        }
+        let first = &mut self.first_ns[stack];
+        *first = (*first).min(time_ns);
     }
 
     pub(crate) fn free(&mut self, free: &Free) {

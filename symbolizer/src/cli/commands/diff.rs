@@ -192,6 +192,7 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
             &Reading {
                 view: views.get(i).or(views.last()).cloned().unwrap_or_default(),
                 pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+                mappings: measure.is_mapped(),
                 ..Reading::default()
             },
         )?;
@@ -232,6 +233,12 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
         return Err(Failure::Senseless(format!(
             "{measure} is of one moment, and no sum over blocks whose difference could be taken: compare moments (--at peak --at \
              end, in-use-bytes), or two files"
+        )));
+    }
+    if measure.is_mapped() {
+        return Err(Failure::Senseless(format!(
+            "{measure} is of mappings, which one log does not compare with its past: show each moment (top --at), or compare \
+             two files"
         )));
     }
     let input = Input::open(&args.before)?;

@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
         pasts: (shows_all || measure.needs_pasts()).then(|| args.temporary.temporary()),
+        mappings: measure.is_mapped(),
         detail: format.wants(),
         ..Reading::default()
     })?;

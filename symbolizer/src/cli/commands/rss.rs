@@ -147,6 +147,7 @@ fn write_text(
         Bytes(whole),
         "100.0%"
     )?;
+    write_mappings(profile, whole, width, out)?;
     let mut notes = memory.limits();
     notes.extend(memory.caveats.iter().cloned());
     notes.extend(profile.conditions());
@@ -155,6 +156,34 @@ fn write_text(
     }
     for note in notes {
         writeln!(out, "{}", Printable(&note))?;
+    }
+    Ok(())
+}
+
+/// Most names of mappings that are listed.
+const MOST_NAMES: usize = 5;
+
+/// Writes the names of the mappings with the most resident bytes.
+fn write_mappings(
+    profile: &Profile,
+    whole: f64,
+    width: usize,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let names = profile.mappings.by_name();
+    let resident = names.into_iter().filter(|(_, [_, resident])| *resident > 0);
+    let names: Vec<_> = resident.take(MOST_NAMES).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    writeln!(out, "of the mappings, by name (heapprof top --by mapping):")?;
+    for (name, [_, resident]) in names {
+        let part = resident as f64;
+        let share = Percent { part, whole }.to_string();
+        let numbers = format!("  {:<25} {:>10} {share:>7}  ", "", Bytes(part));
+        let room = width.saturating_sub(numbers.chars().count());
+        writeln!(out, "{numbers}{}", Printable(&cut(name, room)))?;
     }
     Ok(())
 }

@@ -49,6 +49,7 @@ Environment, as without `heapprof run`:
   HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
   HEAPPROF_MEMORY_INTERVAL_MS         milliseconds between readings of the memory, see `heapprof rss`;
                                       0: none [1000]
+  HEAPPROF_MMAP                       mappings of so many bytes are recorded with stacks; 0: none [64K]
   HEAPPROF_VERBOSE                    1: a line at start, one at exit, and notices [0]
   HEAP_PROFILE_ALLOCATION_INTERVAL    a dump each time so many bytes were allocated [1G]
   HEAP_PROFILE_DEALLOCATION_INTERVAL  a dump each time so many were freed; 0: none [0]

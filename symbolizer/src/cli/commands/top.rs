@@ -86,7 +86,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let measure = args.metric.0;
+    let measure = measure_of(args)?;
     if args.fail_above.is_some() && measure == Measure::Lifetime {
         let words =
             "--fail-above is a limit of a sum, and lifetimes have none; leave out one of them";
@@ -98,6 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+        mappings: measure.is_mapped(),
         detail: Detail {
             threads: by.is_some_and(By::divides_rows),
             ..Detail::default()
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.csv {
         note_circumstances(&profile);
     }
-    let shown = show(args, &profile, &symbols);
+    let shown = show(args, measure, &profile, &symbols);
     limit::after(shown, || match args.fail_above {
         Some(limit) => {
             let gate = Gate {
@@ -123,8 +124,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-fn show(args: &Args, profile: &Profile, symbols: &Symbols) -> Result<(), Failure> {
-    let (measure, by) = (args.metric.0, args.by);
+/// Returns the measure that is shown. Only mappings have names, so by name the usual one is that of
+/// their resident bytes.
+fn measure_of(args: &Args) -> Result<Measure, Failure> {
+    let measure = args.metric.0;
+    match args.by {
+        Some(By::Mapping) if measure == Measure::default() => Ok(Measure::MappedResident),
+        Some(By::Mapping) if !measure.is_mapped() => Err(Failure::Senseless(format!(
+            "--by mapping adds up mappings, and {measure} is of blocks; use -m mapped or -m mapped-resident"
+        ))),
+        _ => Ok(measure),
+    }
+}
+
+fn show(
+    args: &Args,
+    measure: Measure,
+    profile: &Profile,
+    symbols: &Symbols,
+) -> Result<(), Failure> {
+    let by = args.by;
     let Measure::Basic(metric) = measure else {
         let shown = past::Shown {
             measure,

@@ -75,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+        mappings: measure.is_mapped(),
         detail: Detail {
             threads: by.divides_rows(),
             ..Detail::default()

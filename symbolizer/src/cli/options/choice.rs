@@ -85,6 +85,7 @@ impl Choice for By {
             By::Size => "size class of the request",
             By::Type => "type, where functions of C++ or Rust tell it",
             By::Allocator => "the allocator that gave out the block",
+            By::Mapping => "name of a mapping, with -m mapped or mapped-resident",
             By::Label(_) => "value of a label of the program",
         }
     }

@@ -16,6 +16,7 @@ struct Document<'a> {
     reading_ns: u64,
     resident_bytes: u64,
     lines: Vec<Line<'a>>,
+    mappings: Vec<Named<'a>>,
     reading: BTreeMap<&'static str, u64>,
     limits: Vec<String>,
     caveats: Vec<String>,
@@ -28,6 +29,14 @@ struct Line<'a> {
     error_bytes: f64,
     share: f64,
     remedy: &'a str,
+}
+
+/// The mappings of one name.
+#[derive(Serialize)]
+struct Named<'a> {
+    name: &'a str,
+    mapped_bytes: u64,
+    resident_bytes: u64,
 }
 
 /// Writes the document.
@@ -45,6 +54,12 @@ pub(super) fn write(
         share: line.bytes as f64 / whole,
         remedy: &line.remedy,
     });
+    let names = profile.mappings.by_name().into_iter();
+    let named = |(name, sums): (_, [u64; 2])| Named {
+        name,
+        mapped_bytes: sums[0],
+        resident_bytes: sums[1],
+    };
     let known = memory.reading.known();
     let mut caveats = memory.caveats.clone();
     caveats.extend(profile.conditions());
@@ -56,6 +71,7 @@ pub(super) fn write(
         reading_ns: memory.reading.time_ns,
         resident_bytes: memory.resident,
         lines: lines.collect(),
+        mappings: names.map(named).collect(),
         reading: known.map(|(field, value)| (field.key(), value)).collect(),
         limits: memory.limits(),
         caveats,

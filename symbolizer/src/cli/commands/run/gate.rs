@@ -39,6 +39,7 @@ fn profile(records: &Records, args: &Args) -> Result<Option<Profile>, Failure> {
     let measure = args.metric.0;
     let reading = Reading {
         pasts: measure.needs_pasts().then_some(DEFAULT_TEMPORARY),
+        mappings: measure.is_mapped(),
         ..Reading::default()
     };
     let mut files = vec![log.clone()];

@@ -7,7 +7,7 @@ use heapprof_symbolizer::Lifetimes;
 use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
     Amount, By, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Pace, Percent, Precision,
-    Profile, REAL, RecordingConditions, Scale, SiteMap, Symbols,
+    Printable, Profile, REAL, RecordingConditions, Scale, SiteMap, Symbols,
 };
 use serde::Serialize;
 
@@ -93,7 +93,11 @@ pub(crate) fn run(
             Form::Csv => return write_csv(&lines, shown, out),
             Form::Table => {}
         }
-        write_totals_at(profile, shown.confidence, out)?;
+        if shown.measure.is_mapped() {
+            write_mappings_read(profile, out)?;
+        } else {
+            write_totals_at(profile, shown.confidence, out)?;
+        }
         writeln!(out)?;
         if lines.is_empty() {
             return writeln!(out, "  nothing: {} is 0", shown.measure);
@@ -109,6 +113,24 @@ pub(crate) fn run(
         }
         Ok(())
     })
+}
+
+/// Writes whose mappings these are, and when the resident bytes were read.
+fn write_mappings_read(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let who = profile.who();
+    match profile.mappings.read_ns {
+        Some(ns) => writeln!(
+            out,
+            "{}: mappings; resident bytes and names as of {:.3} s",
+            Printable(&who),
+            ns as f64 / 1e9
+        ),
+        None => writeln!(
+            out,
+            "{}: mappings; resident bytes and names were not read",
+            Printable(&who)
+        ),
+    }
 }
 
 impl PastLine {

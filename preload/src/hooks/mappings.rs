@@ -1,0 +1,494 @@
+//! Mappings: the functions by which the program maps and unmaps memory.
+//!
+//! Each goes on to the next definition (Law 11). A mapping of at least [`LEAST`] bytes is recorded
+//! with its stack, and the end of each part of a mapping without one. Nothing is sampled: the
+//! numbers are exact.
+//!
+//! An end is sent before the call, so that it comes before the next mapping at the same address,
+//! which another thread may make at once. A mapping is sent after the call, when its address is
+//! known. The kernel's list of mappings shows what these functions do not see (`mapped_memory` in
+//! the writer).
+//!
+//! Danger: the C boundary, and callers of all kinds. A loader's resolver calls before this library
+//! is relocated, an allocator while it holds its lock, a signal handler while it interrupts a hook.
+//! So nothing here takes memory or a lock, errno is preserved, and no session begins: changes before
+//! it wait (`pending_mappings`).
+
+use std::ffi::{c_int, c_void};
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::arch::entry_stubs::{with_caller, with_caller_on_stack};
+use crate::arch::registers::stack_pointer;
+use crate::hooks::early_heap;
+use crate::hooks::entry::entry;
+use crate::hooks::sample::{self, unless_it_panics};
+use crate::os::cancellation::Deferred;
+use crate::os::clock::{self, Ticks};
+use crate::os::errno;
+use crate::os::libc_trampolines::LibcFunction;
+use crate::os::next_symbol::NextSymbol;
+use crate::os::sys::{self, Errno};
+use crate::recording::pending_mappings::{self, PendingStack};
+use crate::recording::session::{self, MappingEvent, Session};
+use crate::recording::{regime, seats};
+use crate::state::thread::{self, Entered, Inside, Thread};
+use crate::state::{counters, phase, process};
+use crate::unwind::walk::{self, WalkStart};
+
+const PAGE: usize = 4096;
+
+/// Bytes from which a mapping is recorded; the largest number: none is, as before boot.
+static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// A function with the next definition and libc's own.
+struct Function {
+    next: NextSymbol,
+    of_libc: LibcFunction,
+    /// The system call that serves a call before boot.
+    number: i64,
+}
+
+macro_rules! functions {
+    ($($function:ident = $name:literal, $number:expr;)*) => {
+        $(static $function: Function = Function {
+            next: NextSymbol::new($name),
+            of_libc: LibcFunction::new($name),
+            number: $number,
+        };)*
+        static ALL: &[&Function] = &[$(&$function),*];
+    };
+}
+
+functions! {
+    MMAP = c"mmap", libc::SYS_mmap;
+    MUNMAP = c"munmap", libc::SYS_munmap;
+    MREMAP = c"mremap", libc::SYS_mremap;
+    SBRK = c"sbrk", NO_CALL;
+    BRK = c"brk", NO_CALL;
+}
+#[cfg(target_env = "gnu")]
+static MMAP64: Function = Function {
+    next: NextSymbol::new(c"mmap64"),
+    of_libc: LibcFunction::new(c"mmap64"),
+    number: libc::SYS_mmap,
+};
+
+/// Stands for a function that no system call equals.
+const NO_CALL: i64 = -1;
+
+/// Finds the next definitions, at boot.
+pub(crate) fn prepare() {
+    for function in ALL {
+        let _ = function.next.address();
+    }
+    #[cfg(target_env = "gnu")]
+    let _ = MMAP64.next.address();
+}
+
+/// Begins the recording of mappings, at boot. `least` is in bytes; 0: none is recorded.
+pub(crate) fn begin(least: u64) {
+    let least = match usize::try_from(least) {
+        Ok(least @ 1..) => least,
+        _ => usize::MAX,
+    };
+    LEAST.store(least, Ordering::Release);
+}
+
+impl Function {
+    /// Calls the next definition with up to six words. This library's own calls go to libc's
+    /// function.
+    ///
+    /// # Safety
+    /// As the function of that name.
+    #[inline(always)]
+    unsafe fn call(&self, words: [usize; 6]) -> usize {
+        let is_ours = !early_heap::is_active() && thread::current().inside.get() == Inside::Ours;
+        let real = match is_ours {
+            true => self.of_libc.address(),
+            false => self.next.known().map(|address| address as usize),
+        };
+        let Some(real) = real else {
+            // SAFETY: the caller's promise.
+            return unsafe { self.call_early(words) };
+        };
+        type Real = unsafe extern "C-unwind" fn(usize, usize, usize, usize, usize, usize) -> usize;
+        // SAFETY: a function with that many words or fewer, all in registers. A function of fewer
+        // words does not read the others.
+        let real: Real = unsafe { std::mem::transmute(real) };
+        let [a, b, c, d, e, f] = words;
+        // SAFETY: the caller's promise.
+        unsafe { real(a, b, c, d, e, f) }
+    }
+
+    /// Serves a call before boot, when neither libc nor errno may be reachable.
+    #[cold]
+    unsafe fn call_early(&self, words: [usize; 6]) -> usize {
+        if self.number == NO_CALL {
+            return usize::MAX;
+        }
+        // SAFETY: the caller's promise.
+        match unsafe { sys::syscall(self.number, words.map(|word| word as u64)) } {
+            Ok(answer) => answer as usize,
+            Err(Errno(error)) => {
+                if !early_heap::is_active() {
+                    errno::set(error);
+                }
+                usize::MAX
+            }
+        }
+    }
+}
+
+with_caller_on_stack! {
+    /// Maps memory, as mmap(2).
+    ///
+    /// # Safety
+    /// As mmap(2).
+    #[unsafe(no_mangle)]
+    mmap(
+        address: *mut c_void, len: usize, protection: c_int, flags: c_int, file: c_int, offset: i64
+    ) -> *mut c_void => mmap_called_from
+}
+
+#[cfg(target_env = "gnu")]
+with_caller_on_stack! {
+    /// Maps memory, as mmap(2) with a large offset.
+    ///
+    /// # Safety
+    /// As mmap(2).
+    #[unsafe(no_mangle)]
+    mmap64(
+        address: *mut c_void, len: usize, protection: c_int, flags: c_int, file: c_int, offset: i64
+    ) -> *mut c_void => mmap64_called_from
+}
+
+macro_rules! second_half_of_mmap {
+    ($name:ident, $function:ident, $entry:path) => {
+        #[expect(
+            clippy::too_many_arguments,
+            reason = "those of mmap, and the caller's registers"
+        )]
+        unsafe extern "C-unwind" fn $name(
+            address: *mut c_void,
+            len: usize,
+            protection: c_int,
+            flags: c_int,
+            file: c_int,
+            offset: i64,
+            sp: *const u64,
+            bp: u64,
+        ) -> *mut c_void {
+            let words = [
+                address as usize,
+                len,
+                protection as usize,
+                flags as usize,
+                file as usize,
+                offset as usize,
+            ];
+            // SAFETY: the caller's promise.
+            let mapping = unsafe { $function.call(words) } as *mut c_void;
+            if mapping != libc::MAP_FAILED {
+                // SAFETY: the first half passed its own registers.
+                let here = unsafe { WalkStart::caller(sp, bp) };
+                let replaces = flags & libc::MAP_FIXED != 0;
+                on_mapped(entry!($entry), mapping as usize, len, replaces, here);
+            }
+            mapping
+        }
+    };
+}
+
+second_half_of_mmap!(mmap_called_from, MMAP, mmap);
+#[cfg(target_env = "gnu")]
+second_half_of_mmap!(mmap64_called_from, MMAP64, mmap64);
+
+/// Unmaps memory, as munmap(2).
+///
+/// # Safety
+/// As munmap(2).
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn munmap(address: *mut c_void, len: usize) -> c_int {
+    if (address as usize).is_multiple_of(PAGE) {
+        on_unmapped(address as usize, len, clock::ticks());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { MUNMAP.call([address as usize, len, 0, 0, 0, 0]) as c_int }
+}
+
+with_caller_on_stack! {
+    /// Resizes or moves a mapping, as mremap(2). The new address follows the flags if they ask for
+    /// one.
+    ///
+    /// # Safety
+    /// As mremap(2).
+    #[unsafe(no_mangle)]
+    mremap(
+        old: *mut c_void, old_len: usize, len: usize, flags: c_int, place: *mut c_void, _none: usize
+    ) -> *mut c_void => mremap_called_from
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "those of mremap, and the caller's registers"
+)]
+unsafe extern "C-unwind" fn mremap_called_from(
+    old: *mut c_void,
+    old_len: usize,
+    len: usize,
+    flags: c_int,
+    place: *mut c_void,
+    _none: usize,
+    sp: *const u64,
+    bp: u64,
+) -> *mut c_void {
+    let words = [
+        old as usize,
+        old_len,
+        len,
+        flags as usize,
+        place as usize,
+        0,
+    ];
+    let at = clock::ticks();
+    // SAFETY: the caller's promise.
+    let mapping = unsafe { MREMAP.call(words) } as *mut c_void;
+    if mapping != libc::MAP_FAILED {
+        if flags & libc::MREMAP_DONTUNMAP == 0 {
+            on_unmapped(old as usize, old_len, at);
+        }
+        // SAFETY: the first half passed its own registers.
+        let here = unsafe { WalkStart::caller(sp, bp) };
+        on_mapped(entry!(mremap), mapping as usize, len, true, here);
+    }
+    mapping
+}
+
+with_caller! {
+    /// Moves the end of the heap by so many bytes, as sbrk(2). Returns the end before.
+    ///
+    /// # Safety
+    /// As sbrk(2).
+    #[unsafe(no_mangle)]
+    sbrk(increment: isize) -> *mut c_void; "rsi", "rdx" => sbrk_called_from
+}
+
+unsafe extern "C-unwind" fn sbrk_called_from(
+    increment: isize,
+    sp: *const u64,
+    bp: u64,
+) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    let before = unsafe { SBRK.call([increment as usize, 0, 0, 0, 0, 0]) };
+    if before != usize::MAX {
+        // SAFETY: the first half passed its own registers.
+        let here = unsafe { WalkStart::caller(sp, bp) };
+        on_moved_end(
+            entry!(sbrk),
+            before,
+            before.wrapping_add_signed(increment),
+            here,
+        );
+    }
+    before as *mut c_void
+}
+
+with_caller! {
+    /// Moves the end of the heap there, as brk(2).
+    ///
+    /// # Safety
+    /// As brk(2).
+    #[unsafe(no_mangle)]
+    brk(end: *mut c_void) -> c_int; "rsi", "rdx" => brk_called_from
+}
+
+unsafe extern "C-unwind" fn brk_called_from(end: *mut c_void, sp: *const u64, bp: u64) -> c_int {
+    // SAFETY: asks for the end.
+    let before = unsafe { SBRK.call([0; 6]) };
+    // SAFETY: the caller's promise.
+    let answer = unsafe { BRK.call([end as usize, 0, 0, 0, 0, 0]) } as c_int;
+    if answer == 0 && before != usize::MAX {
+        // SAFETY: the first half passed its own registers.
+        let here = unsafe { WalkStart::caller(sp, bp) };
+        on_moved_end(entry!(brk), before, end as usize, here);
+    }
+    answer
+}
+
+/// Records that the heap's end moved.
+fn on_moved_end(entry: u64, before: usize, after: usize, here: WalkStart) {
+    if after > before {
+        on_mapped(entry, before, after - before, false, here);
+    } else if after < before {
+        on_unmapped(after.next_multiple_of(PAGE), before - after, clock::ticks());
+    }
+}
+
+/// The range that a call has mapped, and by which stack.
+struct Mapped {
+    entry: u64,
+    start: usize,
+    len: usize,
+    here: WalkStart,
+}
+
+/// Records a mapping. One that is too small ends the recorded ones that it replaces.
+#[inline(always)]
+fn on_mapped(entry: u64, start: usize, len: usize, replaces: bool, here: WalkStart) {
+    if len < LEAST.load(Ordering::Acquire) {
+        if replaces {
+            on_unmapped(start, len, clock::ticks());
+        }
+        return;
+    }
+    let mapped = Mapped {
+        entry,
+        start,
+        len,
+        here,
+    };
+    on_large_mapped(&mapped);
+}
+
+#[cold]
+#[inline(never)]
+fn on_large_mapped(mapped: &Mapped) {
+    if !phase::is_recording() {
+        return;
+    }
+    errno::preserve(|| {
+        let _deferred = Deferred::begin();
+        let thread = thread::current();
+        match thread.enter() {
+            Some(entered) => mapped_deferred(&entered, mapped),
+            None if thread.inside.get() == Inside::Hook => {
+                counters::LOST_MAPPINGS.add(1);
+            }
+            None => {}
+        }
+    });
+}
+
+/// Records a mapping. Out of line, as [`unless_it_panics`] requires.
+#[inline(never)]
+extern "C" fn mapped_deferred(entered: &Entered, mapped: &Mapped) {
+    unless_it_panics(|| {
+        let thread = entered.thread;
+        if process::is_unprepared_child(thread) {
+            return;
+        }
+        let is_stopped = regime::of(thread).interval == 0;
+        let range = mapped.start..mapped.start.wrapping_add(mapped.len);
+        let Some(session) = session::current() else {
+            if !is_stopped {
+                push(entered, mapped, range);
+            }
+            return;
+        };
+        if thread.session.get() != session.number {
+            session.register_thread(thread);
+        }
+        let stack = match is_stopped {
+            true => None,
+            false => sample::stack_of(entered, session, mapped.entry, mapped.here),
+        };
+        send(session, thread, range, stack, clock::ticks());
+    });
+}
+
+/// Lets a mapping wait for the session.
+fn push(entered: &Entered, mapped: &Mapped, range: Range<usize>) {
+    let Some(mut seat) = seats::take(entered.thread) else {
+        return counters::LOST_MAPPINGS.add(1);
+    };
+    let (walker, hazard) = seat.parts();
+    let walked = walk::walk(entered, walker, hazard, mapped.entry, mapped.here);
+    let stack = PendingStack {
+        hash: walked.hash,
+        end: walked.end,
+        entry: mapped.entry,
+        memo: walker.memos.chosen(),
+    };
+    let (start, len) = whole_pages(&range);
+    if !pending_mappings::push(clock::ticks(), start, len, Some(&stack)) {
+        counters::LOST_MAPPINGS.add(1);
+    }
+    drop(seat);
+    // Another thread may have begun the session meanwhile.
+    if let Some(session) = session::current() {
+        session.replay_mappings(entered.thread);
+    }
+}
+
+/// Records that a range is not what it was at that time.
+#[inline(always)]
+fn on_unmapped(start: usize, len: usize, at: Ticks) {
+    if LEAST.load(Ordering::Acquire) != usize::MAX && len > 0 && phase::is_recording() {
+        on_recorded_unmapped(start, len, at);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn on_recorded_unmapped(start: usize, len: usize, at: Ticks) {
+    errno::preserve(|| {
+        let _deferred = Deferred::begin();
+        let thread = thread::current();
+        if thread.inside.get() == Inside::Ours {
+            return;
+        }
+        // An end is recorded even inside a hook, as a free is: nothing here takes memory or a lock.
+        let was_at = thread.entered_at.replace(stack_pointer());
+        let was_inside = thread.inside.replace(Inside::Hook);
+        unmapped_deferred(thread, start, len, &at);
+        thread.inside.set(was_inside);
+        thread.entered_at.set(was_at);
+    });
+}
+
+/// Records an end. Out of line, as [`unless_it_panics`] requires.
+#[inline(never)]
+extern "C" fn unmapped_deferred(thread: &'static Thread, start: usize, len: usize, at: &Ticks) {
+    unless_it_panics(|| {
+        let range = start..start.wrapping_add(len);
+        match session::current() {
+            _ if process::is_unprepared_child(thread) => {}
+            Some(session) => {
+                if thread.session.get() != session.number {
+                    session.register_thread(thread);
+                }
+                send(session, thread, range, None, *at);
+            }
+            // Without a mapping that waits, there is none to end.
+            None if pending_mappings::exist() => {
+                let (start, len) = whole_pages(&range);
+                if !pending_mappings::push(*at, start, len, None) {
+                    counters::LOST_MAPPINGS.add(1);
+                }
+            }
+            None => {}
+        }
+    });
+}
+
+/// Returns the start and the length of the pages of a range.
+fn whole_pages(range: &Range<usize>) -> (u64, u64) {
+    let (start, end) = (range.start & !(PAGE - 1), range.end.next_multiple_of(PAGE));
+    (start as u64, end.saturating_sub(start) as u64)
+}
+
+/// Sends a change of a range, which the kernel has extended to whole pages.
+fn send(session: &Session, thread: &Thread, range: Range<usize>, stack: Option<u64>, at: Ticks) {
+    let (start, len) = whole_pages(&range);
+    let sent = session.send_mapping(MappingEvent {
+        at,
+        start,
+        len,
+        stack: stack.unwrap_or(0),
+        thread: thread.number.get(),
+    });
+    if !sent {
+        counters::LOST_MAPPINGS.add(1);
+    }
+}

@@ -1,0 +1,156 @@
+//! Mappings: each is shown with the function that made it, as the program itself states it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use heapprof_tests::{Finished, Json, Run};
+
+const MIB: u64 = 1 << 20;
+
+/// Runs the fixture, with readings at dumps alone.
+fn ran(allocator: &str, least: &str) -> Finished {
+    Run::fixture("mapped_memory")
+        .interval(1)
+        .prefix("t")
+        .env("HEAPPROF_ALLOCATOR", allocator)
+        .env("HEAPPROF_MMAP", least)
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "3600000")
+        .run()
+        .well()
+}
+
+/// The bytes of each line of `heapprof top`.
+fn top(log: &Path, options: &[&str]) -> BTreeMap<String, u64> {
+    let shown = Run::heapprof()
+        .args(["top", "--json", "-n", "0"])
+        .args(options)
+        .arg(log)
+        .run()
+        .well();
+    let Json(document) = Json::parse(&shown.stdout);
+    println!("{options:?}: {document:#}");
+    let lines = document["groups"].as_array().unwrap().iter();
+    lines
+        .map(|line| {
+            let name = line["name"].as_str().unwrap().to_owned();
+            (name, line["self"].as_f64().unwrap() as u64)
+        })
+        .collect()
+}
+
+fn by_function(log: &Path, metric: &str, at: &str) -> BTreeMap<String, u64> {
+    top(log, &["--by", "function", "-m", metric, "--at", at])
+}
+
+/// The numbers that the fixture states: mapped and resident bytes of each function.
+fn stated(ran: &Finished) -> Vec<(String, [u64; 2])> {
+    let lines = ran.stdout.lines().map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let number = |at: usize| words[at].parse().unwrap();
+        (words[0].to_owned(), [number(1), number(2)])
+    });
+    lines.collect()
+}
+
+fn rss(log: &Path, at: &str) -> BTreeMap<String, f64> {
+    let shown = Run::heapprof()
+        .args(["rss", "--json", "--at", at])
+        .arg(log)
+        .run()
+        .well();
+    let Json(document) = Json::parse(&shown.stdout);
+    println!("{at}: {document:#}");
+    let lines = document["lines"].as_array().unwrap().iter();
+    let mut lines: BTreeMap<String, f64> = lines
+        .map(|line| {
+            let key = line["key"].as_str().unwrap().to_owned();
+            (key, line["bytes"].as_f64().unwrap())
+        })
+        .collect();
+    let resident = document["resident_bytes"].as_f64().unwrap();
+    assert_eq!(lines.values().sum::<f64>(), resident, "they add up");
+    lines.insert("resident".into(), resident);
+    lines
+}
+
+#[test]
+fn mapped_memory() {
+    let ran = ran("jemalloc", "65536");
+    let log = ran.folder().join("t.heaplog");
+    let mapped = by_function(&log, "mapped", "all-mapped");
+    let resident = by_function(&log, "mapped-resident", "all-mapped");
+    for (function, [of_mapped, of_resident]) in stated(&ran) {
+        let of = |shown: &BTreeMap<String, u64>| shown.get(&function).copied().unwrap_or(0);
+        assert_eq!(of(&mapped), of_mapped, "{function}");
+        assert_eq!(of(&resident), of_resident, "{function}");
+    }
+    // A mapping that ends is gone from that moment on.
+    let later = by_function(&log, "mapped", "some-unmapped");
+    assert_eq!(later.get("maps_pool"), None);
+    assert_eq!(later.get("grows"), None);
+    assert_eq!(later["maps_with_hole"], 12 * MIB);
+
+    // The bare system call and the small mapping have names and no stack. A kernel without names
+    // for memory shows it with the rest.
+    let names = top(&log, &["--by", "mapping", "--at", "all-mapped"]);
+    let bare = names.get("[anon:made-bare]").copied();
+    assert!(bare.is_none_or(|bytes| bytes == 7 * MIB), "{names:?}");
+    let anonymous = names["[anonymous]"] + bare.unwrap_or(0);
+    let by_calls = (24 + 12 + 12 + 2) * MIB;
+    assert!(
+        (by_calls + 7 * MIB..by_calls + 9 * MIB).contains(&anonymous),
+        "{names:?}"
+    );
+    let is_file = |name: &&String| name.contains("/mapped-");
+    let file = names.keys().find(is_file).expect("the file's name");
+    assert_eq!(names[file], 5 * MIB);
+
+    let lines = rss(&log, "all-mapped");
+    assert_eq!(lines["mapped"], by_calls as f64);
+    let unrecorded = lines["mapped_unrecorded"];
+    assert!((7.0 * MIB as f64..9.0 * MIB as f64).contains(&unrecorded));
+    assert!(lines["not_explained"].abs() < 0.02 * lines["resident"]);
+}
+
+#[test]
+fn a_child_has_its_own_mappings_alone() {
+    let ran = ran("jemalloc", "65536");
+    let is_child = |name: &String| name.starts_with("t_");
+    let logs = ran.files_ending(".heaplog");
+    let child = logs.iter().find(|name| is_child(name)).unwrap();
+    let mapped = by_function(&ran.folder().join(child), "mapped", "in-child");
+    assert_eq!(mapped["maps_in_child"], 3 * MIB);
+    for of_parent in ["maps_pool", "maps_with_hole", "grows", "commits"] {
+        assert_eq!(mapped.get(of_parent), None, "{of_parent}");
+    }
+}
+
+#[test]
+fn the_programs_own_allocator_counts_once() {
+    let ran = ran("program", "65536");
+    let log = ran.folder().join("t.heaplog");
+    let mapped = by_function(&log, "mapped", "all-mapped");
+    assert_eq!(mapped["maps_pool"], 32 * MIB);
+    let lines = rss(&log, "all-mapped");
+    assert!(lines["mapped_rest"] > 56.0 * MIB as f64);
+    assert!(!lines.contains_key("mapped"));
+    assert!(lines["not_explained"].abs() < 0.02 * lines["resident"]);
+}
+
+#[test]
+fn a_setting_chooses_which_are_recorded() {
+    let none = ran("jemalloc", "0");
+    let log = none.folder().join("t.heaplog");
+    let mapped = by_function(&log, "mapped", "all-mapped");
+    assert_eq!(mapped.get("maps_pool"), None);
+    // They are shown without their stacks.
+    let lines = rss(&log, "all-mapped");
+    assert_eq!(lines["mapped"], 0.0);
+    assert!(lines["mapped_unrecorded"] > 57.0 * MIB as f64);
+
+    let small = ran("jemalloc", "4096");
+    let log = small.folder().join("t.heaplog");
+    let mapped = by_function(&log, "mapped", "all-mapped");
+    assert_eq!(mapped["maps_tiny"], 32 << 10);
+    assert_eq!(mapped["maps_pool"], 32 * MIB);
+}
