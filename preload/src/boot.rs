@@ -179,13 +179,14 @@ extern "C" fn construct(
     let exit_timeout_ns = settings.exit_wait_ms * 1_000_000;
     let watches = settings.taps;
     let mmap_from = settings.mmap_from;
+    let has_jemalloc_alone = !allocator::has_next() && settings.tapped.is_empty();
     session_start::prepare(settings, output);
     main_thread::prepare();
     process::register();
     exit::register(exit_timeout_ns);
     byte_count::begin(entered.thread);
     phase::begin();
-    mappings::begin(mmap_from);
+    mappings::begin(mmap_from, has_jemalloc_alone);
     if watches {
         taps::opened::prepare();
         dlopen::watch(dlopen::Watcher {

@@ -11,12 +11,15 @@
 //!
 //! Danger: the C boundary, and callers of all kinds. A loader's resolver calls before this library
 //! is relocated, an allocator while it holds its lock, a signal handler while it interrupts a hook.
-//! So nothing here takes memory or a lock, errno is preserved, and no session begins: changes before
-//! it wait (`pending_mappings`).
+//! So nothing here takes memory or a lock, and errno is preserved. Changes before the session wait
+//! (`pending_mappings`). A session makes a thread, for which libc allocates. So it begins here only
+//! if many changes wait, and no allocator and no handler is among the callers.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use heapprof_format::WalkEnd;
 
 use crate::arch::entry_stubs::{with_caller, with_caller_on_stack};
 use crate::arch::registers::stack_pointer;
@@ -40,6 +43,8 @@ const PAGE: usize = 4096;
 
 /// Bytes from which a mapping is recorded; the largest number: none is, as before boot.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// True if no allocator of the program's own may be a caller.
+static HAS_JEMALLOC_ALONE: AtomicBool = AtomicBool::new(false);
 
 /// A function with the next definition and libc's own.
 struct Function {
@@ -87,11 +92,12 @@ pub(crate) fn prepare() {
 }
 
 /// Begins the recording of mappings, at boot. `least` is in bytes; 0: none is recorded.
-pub(crate) fn begin(least: u64) {
+pub(crate) fn begin(least: u64, has_jemalloc_alone: bool) {
     let least = match usize::try_from(least) {
         Ok(least @ 1..) => least,
         _ => usize::MAX,
     };
+    HAS_JEMALLOC_ALONE.store(has_jemalloc_alone, Ordering::Relaxed);
     LEAST.store(least, Ordering::Release);
 }
 
@@ -414,7 +420,19 @@ fn push(entered: &Entered, mapped: &Mapped, range: Range<usize>) {
     if !pending_mappings::push(clock::ticks(), start, len, Some(&stack)) {
         counters::LOST_MAPPINGS.add(1);
     }
+    // A handler may have interrupted the allocator.
+    let is_in_handler = || {
+        let mut frames = stack.memo.innermost_first();
+        frames.any(|frame| !frame.returns)
+    };
+    let may_begin = pending_mappings::are_many()
+        && HAS_JEMALLOC_ALONE.load(Ordering::Relaxed)
+        && walked.end == WalkEnd::Root
+        && !is_in_handler();
     drop(seat);
+    if may_begin {
+        sample::ready_session(entered, mapped.here);
+    }
     // Another thread may have begun the session meanwhile.
     if let Some(session) = session::current() {
         session.replay_mappings(entered.thread);

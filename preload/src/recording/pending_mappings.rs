@@ -2,8 +2,7 @@
 //!
 //! A mapping does not begin the session, which needs a thread, and with it libc's allocations: the
 //! caller may be an allocator that holds its lock, or a signal handler. So the first ones wait in a
-//! static array, with their stacks. If it is full, a change is lost and counted. A program that
-//! never has a sample leaves no mapping either.
+//! static array, with their stacks. If it is full, a change is lost and counted.
 //!
 //! A forked child keeps those of its parent, which are its own mappings, too.
 
@@ -106,6 +105,11 @@ pub(crate) fn push(at: Ticks, start: u64, len: u64, stack: Option<&PendingStack<
 /// Returns true if changes may wait.
 pub(crate) fn exist() -> bool {
     NEXT.load(Ordering::Acquire) != 0
+}
+
+/// Returns true if there may soon be no room.
+pub(crate) fn are_many() -> bool {
+    NEXT.load(Ordering::Relaxed) > MOST / 2
 }
 
 /// Takes all changes that wait. The array is not used again: from here on there is a session.

@@ -17,7 +17,7 @@ use crate::cli::options::quantity::{count, percent};
 use crate::cli::output::colour::{self, Look};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::heading::write_totals;
+use crate::cli::output::heading::{write_mappings_read, write_totals};
 use crate::cli::output::width::stdout_width;
 
 /// Show the calls that lead to allocations, as a tree
@@ -95,7 +95,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if args.json {
             return json::write(&profile, &tree, measure, out);
         }
-        write_totals(&profile, out)?;
+        match measure.is_mapped() {
+            true => write_mappings_read(&profile, out)?,
+            false => write_totals(&profile, out)?,
+        }
         writeln!(out)?;
         // Only growth counts, shrinkage does not.
         let own = tree.nodes().iter().map(|node| node.own_amount.value);
@@ -107,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             });
             return writeln!(out, "  nothing: {why}");
         }
-        let is_sampled = profile.precision() == Precision::Sampled;
+        let is_sampled = profile.precision() == Precision::Sampled && !measure.is_mapped();
         let whole = measure.of_all(&profile);
         if measure.needs_pasts() {
             let quantity = |value| measure.quantity(value);

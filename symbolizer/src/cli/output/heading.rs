@@ -156,3 +156,21 @@ pub(crate) fn what_interval(profile: &Profile, confidence: Confidence) -> String
         String::new()
     }
 }
+
+/// Writes whose mappings these are, and when the resident bytes were read.
+pub(crate) fn write_mappings_read(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let who = profile.who();
+    match profile.mappings.read_ns {
+        Some(ns) => writeln!(
+            out,
+            "{}: mappings; resident bytes and names as of {:.3} s",
+            Printable(&who),
+            ns as f64 / 1e9
+        ),
+        None => writeln!(
+            out,
+            "{}: mappings; resident bytes and names were not read",
+            Printable(&who)
+        ),
+    }
+}

@@ -7,7 +7,7 @@ use heapprof_symbolizer::Lifetimes;
 use heapprof_symbolizer::export::json::Intervals;
 use heapprof_symbolizer::{
     Amount, By, Confidence, Count, FEW_SAMPLES, GroupMap, Json, Measure, Pace, Percent, Precision,
-    Printable, Profile, REAL, RecordingConditions, Scale, SiteMap, Symbols,
+    Profile, REAL, RecordingConditions, Scale, SiteMap, Symbols,
 };
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use crate::cli::output::colour::Look;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::document::Head;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::heading::{what_interval, write_totals_at};
+use crate::cli::output::heading::{what_interval, write_mappings_read, write_totals_at};
 use crate::cli::output::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output::site_table::columns;
 use crate::cli::output::table::{Align, Table};
@@ -115,24 +115,6 @@ pub(crate) fn run(
     })
 }
 
-/// Writes whose mappings these are, and when the resident bytes were read.
-fn write_mappings_read(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let who = profile.who();
-    match profile.mappings.read_ns {
-        Some(ns) => writeln!(
-            out,
-            "{}: mappings; resident bytes and names as of {:.3} s",
-            Printable(&who),
-            ns as f64 / 1e9
-        ),
-        None => writeln!(
-            out,
-            "{}: mappings; resident bytes and names were not read",
-            Printable(&who)
-        ),
-    }
-}
-
 impl PastLine {
     fn of(label: Label) -> PastLine {
         PastLine {
@@ -194,7 +176,8 @@ fn write_sums(
     let measure = shown.measure;
     let whole = measure.of_all(profile);
     let scale = Scale::of(profile, measure);
-    let is_sampled = profile.precision() == Precision::Sampled;
+    // All mappings are recorded, whatever the interval.
+    let is_sampled = profile.precision() == Precision::Sampled && !measure.is_mapped();
     let half = |amount: &Amount| amount.error() * shown.confidence.standard_errors();
     // One unit for all lines, or they could not be compared at a glance.
     let most = lines
