@@ -6,6 +6,7 @@
 
 use std::time::{Duration, Instant};
 
+#[derive(Clone)]
 pub struct Pace {
     begun: Instant,
     length: Option<f64>,

@@ -1,0 +1,33 @@
+// A consumer is away for a while: the queue grows, and is emptied again when the consumer is back.
+//
+// expect: burst|periodic|nothing produce
+#[path = "../pace.rs"]
+mod pace;
+use pace::{rest, Pace};
+use std::collections::VecDeque;
+
+#[inline(never)]
+fn produce(queue: &mut VecDeque<Vec<u8>>) {
+    let mut message = Vec::with_capacity(14_000);
+    message.resize(14_000, 1);
+    queue.push_back(message);
+}
+
+fn main() {
+    let pace = Pace::begin();
+    let mut queue = VecDeque::with_capacity(10_000);
+    while pace.going() {
+        for _ in 0..7 {
+            produce(&mut queue);
+        }
+        let is_away = pace.part() > 0.3 && pace.part() < 0.5;
+        while !is_away && queue.len() > 300 {
+            queue.pop_front();
+            if queue.len() % 21 == 0 {
+                break;
+            }
+        }
+        rest(50);
+    }
+    println!("{}", queue.len());
+}
