@@ -1,7 +1,7 @@
 /*
  * A table of measurements in one array that realloc makes larger by the same step each time.
  *
- * expect: growing block add_rows; nothing read_rows
+ * expect: growing block add_rows; churn|nothing read_rows
  */
 #include "../pace.h"
 

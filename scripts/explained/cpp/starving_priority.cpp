@@ -1,6 +1,6 @@
 // A queue by priority: urgent jobs are done, and more of the others wait all the time.
 //
-// expect: backlog submit
+// expect: leak|backlog submit; churn|nothing submit
 #include "../pace.h"
 #include <queue>
 #include <vector>
@@ -24,7 +24,6 @@ int main(int argc, char **argv) {
     while (going()) {
         for (int i = 0; i < 10; i++)
             submit();
-        // A queue whose oldest jobs get more urgent would be emptied in order.
         for (int i = 0; i < 7; i++)
             jobs.pop();
         rest(60);

@@ -16,7 +16,7 @@ fn produce(sender: &Sender<Vec<u8>>, size: usize) {
 
 fn main() {
     let mut pace = Pace::begin();
-    let (sender, receiver) = channel();
+    let (sender, receiver) = channel::<Vec<u8>>();
     let consumer_pace = pace.clone();
     let consumer = thread::spawn(move || {
         let mut sum = 0;
