@@ -1,4 +1,4 @@
-"""Programs: the sources of the collection, how each is built and run, and what is said of its log."""
+"""Programs: the sources of the collection, and how each is built, run and explained."""
 
 import json
 import os
@@ -56,16 +56,20 @@ class Program:
         made.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([*compiler, "-o", made, self.source], check=True)
 
+    def missing(self):
+        """A command that the program needs and the machine lacks, or None."""
+        compiler = COMPILERS.get(self.source.suffix, [INTERPRETERS.get(self.source.suffix)])[0]
+        needs = [compiler, self.process or compiler]
+        return next((command for command in needs if not shutil.which(command)), None)
+
     def words(self):
         interpreter = INTERPRETERS.get(self.source.suffix)
         return [real_path(interpreter), self.source] if interpreter else [self.built()]
 
 
 def real_path(interpreter):
-    """An interpreter itself: a version manager's wrapper of it may be a shell script."""
-    if interpreter == "python3":
-        return sys.executable
-    return shutil.which(interpreter) or sys.exit(f"explain-collection: {interpreter} is not installed")
+    """An interpreter itself: a version manager's `python3` may be a shell script."""
+    return sys.executable if interpreter == "python3" else shutil.which(interpreter)
 
 
 def collection(half, only):
@@ -81,12 +85,16 @@ def collection(half, only):
     missing = set(only or ()) - names
     if missing:
         sys.exit(f"explain-collection: no program {', '.join(sorted(missing))}")
-    return [
+    chosen = [
         program
         for program in programs
         if (half or program.half) == program.half
         and (not only or program.name in only or program.name.split("/")[1] in only)
     ]
+    for program in chosen:
+        if needed := program.missing():
+            print(f"{program.name} is left out: {needed} is not installed")
+    return [program for program in chosen if not program.missing()]
 
 
 def finished(program, seconds, without):
@@ -117,10 +125,10 @@ def finished(program, seconds, without):
 
 
 def log_of(program):
-    """The log of the program's main process: the largest, or the largest with the name to look for."""
+    """The log of the program itself: the largest, or the largest of the process that is named."""
     logs = sorted(program.logs.glob("*.heaplog"), key=lambda log: -log.stat().st_size)
     if program.process:
-        logs = [log for log in logs if log.name.startswith(program.process)]
+        logs = [log for log in logs if f".{program.process}." in log.name]
     return logs[0] if logs else None
 
 
@@ -137,7 +145,7 @@ def explained(program, reader):
     log = log_of(program)
     if log is None:
         sys.exit(f"explain-collection: {program.logs} has no log; leave out --no-run")
-    ran = subprocess.run([reader, "explain", "--json", log], capture_output=True, text=True)
+    ran = subprocess.run([reader, "explain", "--json", "-n", "0", log], capture_output=True, text=True)
     if not ran.stdout.strip():
         sys.exit(f"explain-collection: {log}: {ran.stderr.strip()}")
     (program.logs / "explain.json").write_text(ran.stdout)

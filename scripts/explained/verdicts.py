@@ -1,4 +1,4 @@
-"""Verdicts: what `heapprof explain` says of the sites of a program, beside the labels of its source.
+"""Verdicts: what `heapprof explain` says of the sites of a program, beside its labels.
 
 Each required label is expected once, in the row of its verdict. A verdict of the tool is found once
 a site, in its own row. Verdicts that a label permits without requiring them are in no row.
@@ -22,7 +22,7 @@ class Tally:
 
 
 def judge(program, document, tally):
-    """Compares one document of `heapprof explain` with the labels, and adds the result to the tally."""
+    """Compares one document of `heapprof explain` with the labels, and counts the result."""
     tally.programs += 1
     sites = {site for _, site in program.labels}
     found = {(verdict, site_of(names, sites)) for verdict, names in findings(document)}
@@ -65,6 +65,14 @@ def judge_site(name, site, labels, here, tally):
         tally.mistakes.append(f"{name}: {verdict} at {site}, expected {wanted}")
 
 
+def findings(document):
+    """Pairs of a verdict and the functions of its site, innermost first."""
+    for finding in document["findings"] + [dict(churn, kind="churn") for churn in document["churn"]]:
+        verdict = finding["kind"].replace("_", " ").replace("one time", "one-time")
+        if verdict in VERDICTS:
+            yield verdict, [finding["function"] or "?"]
+
+
 def is_at(found_at, site, sites):
     return found_at == site or (site == ANY and found_at not in sites)
 
@@ -82,3 +90,37 @@ def bare(name):
     while re.search(r"<[^<>]*>", name):
         name = re.sub(r"(::)?<[^<>]*>", "", name)
     return name.split("::")[-1].split(" ")[-1].split(".")[0]
+
+
+class Planted:
+    """A program with one label of each kind."""
+
+    name = "planted"
+    labels = [
+        (["leak"], "keep"),
+        (["cache", "burst"], "store"),
+        (["churn", "nothing"], "parse"),
+        (["nothing"], "answer"),
+        (["one-time"], "load"),
+    ]
+
+
+def self_test():
+    """Fails unless right, missed, permitted and wrong verdicts are counted as such."""
+    said = [
+        ("leak", "app::keep::h0123456789abcdef"), ("burst", "Store<int>::store(int)"), ("cache", "parse"),
+        ("backlog", "answer"), ("cache", "elsewhere"), ("growing block", "elsewhere"),
+    ]
+    findings = [{"kind": verdict, "function": function} for verdict, function in said]
+    document = {"findings": findings, "churn": [{"function": "parse"}]}
+    tally = Tally()
+    judge(Planted, document, tally)
+    assert tally.expected == {"leak": 1, "burst": 1, "one-time": 1}, tally.expected
+    assert tally.right == {"leak": 1, "burst": 1}, tally.right
+    assert tally.found == {"leak": 1, "burst": 1, "backlog": 1, "growing block": 1}, tally.found
+    assert len(tally.mistakes) == 3, tally.mistakes
+    assert tally.without_leak == 0 and not tally.false_leaks
+    Planted.labels = [(["cache", "nothing"], ANY)]
+    judge(Planted, document, tally)
+    assert tally.without_leak == 1 and tally.false_leaks == ["planted"], tally.false_leaks
+    assert tally.found["churn"] == 1 and tally.expected["cache"] == 0, tally.found

@@ -1,7 +1,7 @@
 /*
  * A server with few requests at once, and in the middle of the run with very many for a while.
  *
- * expect: burst open_request
+ * expect: burst open_request; churn|nothing open_request
  */
 #include "../pace.h"
 

@@ -1,6 +1,6 @@
 // Chat rooms: messages are bounded in each room, but rooms are never closed.
 //
-// expect: leak post; one-time load_emoji
+// expect: leak post; one-time load_emoji; leak|nothing main
 #include "../pace.h"
 #include <deque>
 #include <string>

@@ -1,6 +1,6 @@
 // Visitors of a sale: for a short time in the middle of the run there are thirty times as many.
 //
-// expect: burst arrive
+// expect: burst arrive; churn|cache|nothing arrive
 #[path = "../pace.rs"]
 mod pace;
 use pace::{rest, Pace};

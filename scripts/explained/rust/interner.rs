@@ -1,6 +1,6 @@
 // An interner of names that are never given back, fed with names from requests.
 //
-// expect: leak intern; churn|nothing read_names
+// expect: leak intern; growing block|nothing intern; churn|nothing read_names
 #[path = "../pace.rs"]
 mod pace;
 use pace::{rest, Pace};
