@@ -13,8 +13,11 @@
 #include <string.h>
 #include <time.h>
 
-/* A function that a label names: it has a frame of its own in every stack. */
-#define SITE __attribute__((noinline, noclone))
+/*
+ * A function that a label names: it has a frame of its own in every stack, and it is not merged
+ * with an equal function.
+ */
+#define SITE __attribute__((noinline, noclone, no_icf))
 
 static double pace_begun, pace_length;
 static volatile sig_atomic_t pace_ended;

@@ -145,7 +145,7 @@ def explained(program, reader):
     log = log_of(program)
     if log is None:
         sys.exit(f"explain-collection: {program.logs} has no log; leave out --no-run")
-    ran = subprocess.run([reader, "explain", "--json", "-n", "0", log], capture_output=True, text=True)
+    ran = subprocess.run([reader, "explain", "--json", log], capture_output=True, text=True)
     if not ran.stdout.strip():
         sys.exit(f"explain-collection: {log}: {ran.stderr.strip()}")
     (program.logs / "explain.json").write_text(ran.stdout)

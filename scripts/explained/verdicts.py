@@ -84,8 +84,12 @@ def site_of(names, sites):
 
 
 def bare(name):
-    """A function's name without its scopes, parameters, template arguments and clone suffix."""
+    """A function's name without its scopes, parameters, template arguments and clone suffix.
+
+    A closure has the name of the function that it is written in.
+    """
     name = re.sub(r"::h[0-9a-f]{16}$", "", name)
+    name = re.sub(r"(::\{+(closure|lambda)[^:]*)+.*$", "", name)
     name = re.sub(r"\(.*|\s*\[.*", "", name)
     while re.search(r"<[^<>]*>", name):
         name = re.sub(r"(::)?<[^<>]*>", "", name)
@@ -109,7 +113,7 @@ def self_test():
     """Fails unless right, missed, permitted and wrong verdicts are counted as such."""
     said = [
         ("leak", "app::keep::h0123456789abcdef"), ("burst", "Store<int>::store(int)"), ("cache", "parse"),
-        ("backlog", "answer"), ("cache", "elsewhere"), ("growing block", "elsewhere"),
+        ("backlog", "answer::{{closure}}"), ("cache", "elsewhere"), ("growing block", "elsewhere"),
     ]
     findings = [{"kind": verdict, "function": function} for verdict, function in said]
     document = {"findings": findings, "churn": [{"function": "parse"}]}
