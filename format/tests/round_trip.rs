@@ -167,15 +167,17 @@ fn other() -> impl Strategy<Value = Record> {
             prop::collection::vec((any::<Option<u32>>(), ".{0,20}", any::<[u64; 2]>()), 0..5)
         )
             .prop_map(|(time_ns, parts)| {
-                let parts: Vec<(Option<u32>, String, [u64; 2])> = parts;
-                let parts = parts.into_iter();
-                let part = |(stack, name, [mapped, resident])| MappedPart {
-                    stack,
-                    name,
-                    mapped,
-                    resident,
-                };
-                let parts: Vec<MappedPart> = parts.map(part).collect();
+                type Parts = Vec<(Option<u32>, String, [u64; 2])>;
+                let parts: Parts = parts;
+                let parts = parts
+                    .into_iter()
+                    .map(|(stack, name, [mapped, resident])| MappedPart {
+                        stack,
+                        name,
+                        mapped,
+                        resident,
+                    });
+                let parts: Vec<MappedPart> = parts.collect();
                 Record::MappedMemory(MappedMemory { time_ns, parts })
             }),
         time.clone().prop_map(|time_ns| Record::End {
