@@ -17,8 +17,8 @@ LOGS = TARGET / "explained/logs"
 INTERVAL = 512 << 10
 
 COMPILERS = {
-    ".c": ["gcc", "-g", "-O2", "-pthread"],
-    ".cpp": ["g++", "-std=c++17", "-g", "-O2", "-pthread"],
+    ".c": ["gcc", "-g", "-O2", "-fno-optimize-sibling-calls", "-pthread"],
+    ".cpp": ["g++", "-std=c++17", "-g", "-O2", "-fno-optimize-sibling-calls", "-pthread"],
     ".rs": ["rustc", "--edition", "2021", "-g", "-O"],
 }
 INTERPRETERS = {".py": "python3", ".js": "node", ".pl": "perl", ".tcl": "tclsh", ".sh": "bash"}

@@ -120,7 +120,10 @@ impl Explanation {
             };
             let at_peak = sum.course.steps.get(peak_step);
             let at_peak = at_peak.is_some_and(|step| step.high > conduct.highest / 2.0);
-            if let Some(kind) = Kind::of(&conduct, least, at_peak) {
+            // Blocks that are freed at once are churn, if they are many.
+            let is_temporary = sum.temporary > MOSTLY * sum.allocated;
+            let kind = Kind::of(&conduct, least, at_peak);
+            if let Some(kind) = kind.filter(|kind| kind.is_trouble() || !is_temporary) {
                 findings.push(Finding {
                     kind,
                     site: key.clone(),

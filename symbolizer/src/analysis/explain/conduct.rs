@@ -30,6 +30,11 @@ pub(crate) struct Conduct {
     pub(crate) mean: f64,
     /// The part of what is in use at the half that is freed by the end, from 0 to 1.
     pub(crate) gone: f64,
+    /// The part of what came in the first half that stays, divided by the same part of the third
+    /// quarter. A leak loses no old blocks: 1, whatever else its site allocates.
+    pub(crate) kept: f64,
+    /// Samples that came in the last two quarters and stay.
+    pub(crate) late_samples: u64,
     /// Allocated and freed in the last two quarters.
     pub(crate) came: f64,
     pub(crate) went: f64,
@@ -96,6 +101,19 @@ impl Conduct {
                 true => (1.0 - old_that_stays.bytes / old.bytes).clamp(0.0, 1.0),
                 false => 1.0,
             },
+            kept: {
+                let part = |steps: &[CourseStep]| {
+                    let came: f64 = steps.iter().map(|it| it.came.bytes).sum();
+                    staying(steps).bytes / came.max(1.0)
+                };
+                let of_third = part(&steps[half..quarter(3)]);
+                if of_third > 0.0 {
+                    part(&steps[..half]) / of_third
+                } else {
+                    0.0
+                }
+            },
+            late_samples: staying(late).samples,
             came: sum(|it| it.came.bytes, late),
             went: sum(|it| it.went.bytes, late),
             allocated,

@@ -24,6 +24,10 @@ pub enum Kind {
 
 /// The part of old blocks that may go from a leak: some of them are no part of it.
 const FEW_GONE: f64 = 0.2;
+/// The least of [`Conduct::kept`] of a leak among blocks that go.
+const ENOUGH_KEPT: f64 = 0.7;
+/// The fewest samples that came late and stay.
+const FEWEST_OF_GROWTH: u64 = 5;
 /// The part of the growth that the envelope must rise by in each half of the time.
 const STEADY: f64 = 0.15;
 /// The part of what is in use that counts as a change.
@@ -60,14 +64,19 @@ impl Kind {
     pub(crate) fn of(conduct: &Conduct, least: f64, at_peak: bool) -> Option<Kind> {
         let [second, third, fourth] = conduct.lows;
         let growth = conduct.growth();
-        let is_real = growth > REAL * conduct.error;
+        // If hardly anything is freed, a few samples prove that it grows, though not how much.
+        let only_comes = conduct.went < CHANGE * conduct.came;
+        let is_real =
+            growth > REAL * conduct.error || only_comes && conduct.late_samples >= FEWEST_OF_GROWTH;
         let is_steady = third - second > STEADY * growth && fourth - third > STEADY * growth;
         if growth > least && growth > CHANGE * fourth && is_real && is_steady {
-            return Some(match conduct.gone < FEW_GONE {
-                true => Kind::Leak,
-                false if conduct.staying_samples <= FEW_BLOCKS => Kind::GrowingBlock,
-                false => Kind::Backlog,
-            });
+            return Some(
+                match conduct.gone < FEW_GONE || conduct.kept > ENOUGH_KEPT {
+                    true => Kind::Leak,
+                    false if conduct.staying_samples <= FEW_BLOCKS => Kind::GrowingBlock,
+                    false => Kind::Backlog,
+                },
+            );
         }
         if conduct.highest < least {
             return None;
@@ -87,7 +96,7 @@ impl Kind {
         if conduct.mean < least {
             return None;
         }
-        let is_level = growth.abs() < (2.0 * conduct.error).max(CHANGE * conduct.mean)
+        let is_level = (fourth - third).abs() < (2.0 * conduct.error).max(CHANGE * conduct.mean)
             && conduct.highs[2] - fourth < conduct.mean / 2.0 + 2.0 * REAL * conduct.level_error;
         (is_level && conduct.went > CHANGE * conduct.mean && conduct.gone > FEW_GONE)
             .then_some(Kind::Cache)
