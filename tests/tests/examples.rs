@@ -97,5 +97,5 @@ fn pytest_runs_its_tests_within_a_limit() {
     assert!(text.contains("1 failed, 1 passed"), "{text}");
     assert_told(&text);
     // The failure shows whose the memory is.
-    assert!(text.contains("peak: "), "{text}");
+    assert!(text.contains("total: in use "), "{text}");
 }
