@@ -173,6 +173,11 @@ impl Module {
         if self.bias as u64 == unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } {
             return VDSO;
         }
+        self.spelled_path()
+    }
+
+    /// Returns the path as the loader spells it.
+    fn spelled_path(&self) -> &CStr {
         // SAFETY: the loader's C string.
         unsafe { CStr::from_ptr(self.name) }
     }
@@ -198,9 +203,13 @@ impl Module {
         self.bias as u64 == start_of_loader()
     }
 
-    /// Returns the name of the module's file, without folders.
+    /// Returns the name of the module's file, without folders. Empty for the program. Calls no
+    /// function that is looked up in libc: that look-up asks for files.
     pub(crate) fn file(&self) -> &[u8] {
-        let path = self.path().to_bytes();
+        if self.is_program() {
+            return b"";
+        }
+        let path = self.spelled_path().to_bytes();
         path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
     }
 
