@@ -32,6 +32,7 @@ mod kept_names;
 mod labels;
 mod limits;
 mod loopback;
+mod mapped_memory;
 mod merge;
 mod merged_forks;
 mod merged_runs;

@@ -127,6 +127,9 @@ impl ResidentMemory {
 
 /// Returns a line's name in documents, its name in tables, and what would shrink it.
 fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'static str, String) {
+    let memory = profile.memory;
+    let mapped = memory.and_then(|reading| reading.get(MemoryField::MappedUnrecorded));
+    let knows_mappings = mapped.is_some();
     let (key, name, remedy) = match part {
         MemoryPart::InUse => {
             let half = profile.error(Metric::InUseBytes).unwrap_or(0.0)
@@ -208,9 +211,10 @@ fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'st
         MemoryPart::NotExplained => (
             "not_explained",
             "not explained",
-            match bytes < 0 {
-                true => "pages above, not resident",
-                false => "changes after the last detail",
+            match (bytes < 0, knows_mappings) {
+                (true, _) => "pages above, not resident",
+                (false, true) => "changes after the last detail",
+                (false, false) => "mapped past malloc (JIT, mmap)",
             },
         ),
     };

@@ -77,6 +77,24 @@ impl Measure {
         Measure::Lifetime,
     ];
 
+    /// Those of blocks, in the same order: of a log that grows, mappings are not followed.
+    pub const OF_BLOCKS: [Measure; 14] = [
+        Measure::Basic(Metric::InUseBytes),
+        Measure::Basic(Metric::InUseObjects),
+        Measure::Basic(Metric::AllocatedBytes),
+        Measure::Basic(Metric::AllocatedObjects),
+        Measure::PeakBytes,
+        Measure::PeakObjects,
+        Measure::TemporaryBytes,
+        Measure::TemporaryObjects,
+        Measure::HeaptimeBytes,
+        Measure::HeaptimeObjects,
+        Measure::Slack,
+        Measure::GrowthBytes,
+        Measure::GrowthObjects,
+        Measure::Lifetime,
+    ];
+
     /// Those of the past that are sums, in the order in which pprof profiles list them behind the
     /// four.
     pub const SUMS: [Measure; 9] = [

@@ -86,7 +86,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let measure = measure_of(args)?;
+    let measure = measure_of(args);
     if args.fail_above.is_some() && measure == Measure::Lifetime {
         let words =
             "--fail-above is a limit of a sum, and lifetimes have none; leave out one of them";
@@ -126,14 +126,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Returns the measure that is shown. Only mappings have names, so by name the usual one is that of
 /// their resident bytes.
-fn measure_of(args: &Args) -> Result<Measure, Failure> {
+fn measure_of(args: &Args) -> Measure {
     let measure = args.metric.0;
     match args.by {
-        Some(By::Mapping) if measure == Measure::default() => Ok(Measure::MappedResident),
-        Some(By::Mapping) if !measure.is_mapped() => Err(Failure::Senseless(format!(
-            "--by mapping adds up mappings, and {measure} is of blocks; use -m mapped or -m mapped-resident"
-        ))),
-        _ => Ok(measure),
+        Some(By::Mapping) if measure == Measure::default() => Measure::MappedResident,
+        _ => measure,
     }
 }
 

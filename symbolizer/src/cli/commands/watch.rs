@@ -47,6 +47,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let measure = args.metric.0;
+    if measure.is_mapped() {
+        return Err(Failure::Senseless(format!(
+            "{measure} is of mappings, which watch does not follow; `heapprof top -m {measure}` shows them"
+        )));
+    }
     let (log, pid) = source(&args.source)?;
     let shown = args.source.display();
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {

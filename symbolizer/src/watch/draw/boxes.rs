@@ -65,16 +65,19 @@ const HELP: [(&str, &str); 19] = [
 /// The metrics, of which one is pointed at.
 pub(super) fn draw_metrics(at: usize, area: Rect, screen: &mut Screen<'_>) {
     let palette = screen.palette;
-    let lines = Measure::ALL.iter().enumerate().map(|(number, measure)| {
-        let (name, words) = match number == at {
-            true => (palette.selected(), palette.selected()),
-            false => (palette.strong(), palette.aside()),
-        };
-        vec![
-            (format!("{:<18}", measure.name()), name),
-            (measure.explain().to_owned(), words),
-        ]
-    });
+    let lines = Measure::OF_BLOCKS
+        .iter()
+        .enumerate()
+        .map(|(number, measure)| {
+            let (name, words) = match number == at {
+                true => (palette.selected(), palette.selected()),
+                false => (palette.strong(), palette.aside()),
+            };
+            vec![
+                (format!("{:<18}", measure.name()), name),
+                (measure.explain().to_owned(), words),
+            ]
+        });
     draw(
         "metric: ↑ ↓ Enter",
         at,

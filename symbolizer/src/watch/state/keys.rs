@@ -57,7 +57,7 @@ impl State {
             Key::Char('s') => self.mode = Mode::Metric(self.number_of_metric()),
             Key::Char('>') => self.choose_metric(self.number_of_metric() + 1),
             Key::Char('<') => {
-                self.choose_metric(self.number_of_metric() + Measure::ALL.len() - 1);
+                self.choose_metric(self.number_of_metric() + Measure::OF_BLOCKS.len() - 1);
             }
             Key::Char('o') => self.order_by(match self.choice.by {
                 By::Own => By::All,
@@ -201,20 +201,20 @@ impl State {
 
     fn number_of_metric(&self) -> usize {
         let measure = self.choice.measure;
-        Measure::ALL
+        Measure::OF_BLOCKS
             .iter()
             .position(|&it| it == measure)
             .unwrap_or(0)
     }
 
     fn choose_metric(&mut self, number: usize) {
-        self.choice.measure = Measure::ALL[number % Measure::ALL.len()];
+        self.choice.measure = Measure::OF_BLOCKS[number % Measure::OF_BLOCKS.len()];
         self.choice.by = By::Own;
         self.sort();
     }
 
     fn press_in_metrics(&mut self, key: Key, at: usize) {
-        let all = Measure::ALL.len();
+        let all = Measure::OF_BLOCKS.len();
         match key {
             Key::Up | Key::Char('k') => self.mode = Mode::Metric((at + all - 1) % all),
             Key::Down | Key::Char('j') => self.mode = Mode::Metric((at + 1) % all),

@@ -1,0 +1,110 @@
+//! Mappings of a log: exact at any moment, by stack and by name.
+
+use heapprof_format::{MappedMemory, MappedPart, MappingChange, Record};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+use crate::common::{LogBuilder, heapprof, json, stderr, write};
+
+const MIB: u64 = 1 << 20;
+
+/// ```text
+///   address, MiB   100              120     130
+///   pool           ├────────────────────────┤   maps 30
+///   hole                    ├───────┤           unmaps 10 to 20
+///   fixed          ├───┤                        maps 0 to 5
+/// ```
+///
+/// The reading comes behind the hole. The last change comes behind the reading.
+fn log() -> Vec<u8> {
+    let mut log = LogBuilder::new(1);
+    log.start_of("/bin/server", 77, 1);
+    let [pool, fixed] = [0x11, 0x22].map(|address| log.stack(&[1, address]));
+    let change = |log: &mut LogBuilder, start, len, stack| {
+        log.wait(1_000_000);
+        log.record(|time_ns| {
+            Record::MappingChange(MappingChange {
+                time_ns,
+                thread: 0,
+                start: (100 + start) * MIB,
+                len: len * MIB,
+                stack,
+            })
+        });
+    };
+    let marker = |log: &mut LogBuilder, name: &str| {
+        let name = name.to_owned();
+        log.record(|time_ns| Record::Marker { time_ns, name });
+    };
+    change(&mut log, 0, 30, Some(pool));
+    marker(&mut log, "whole");
+    change(&mut log, 10, 10, None);
+    let part = |stack, name: &str, mapped, resident| MappedPart {
+        stack,
+        name: name.into(),
+        mapped: mapped * MIB,
+        resident: resident * MIB,
+    };
+    log.record(|time_ns| {
+        Record::MappedMemory(MappedMemory {
+            time_ns,
+            parts: vec![
+                part(Some(pool), "[anonymous]", 20, 12),
+                part(None, "[heap]", 4, 3),
+                part(None, "[anonymous]", 2, 1),
+            ],
+        })
+    });
+    marker(&mut log, "hole");
+    change(&mut log, 0, 5, Some(fixed));
+    marker(&mut log, "fixed");
+    log.end()
+}
+
+fn lines(log: &str, options: &[&str]) -> BTreeMap<String, f64> {
+    let words = [&["top", "--json", "-n", "0"], options, &[log]].concat();
+    let document: Value = json(&words);
+    let lines = document["groups"].as_array().expect("groups").iter();
+    lines
+        .map(|line| {
+            let name = line["name"].as_str().expect("a name").to_owned();
+            (name, line["self"].as_f64().expect("bytes") / MIB as f64)
+        })
+        .collect()
+}
+
+#[test]
+fn mappings_are_exact_at_any_moment() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = write(folder.path(), "m.heaplog", &log())
+        .display()
+        .to_string();
+    let at = |metric: &str, moment: &str| {
+        let lines = lines(&log, &["-m", metric, "--by", "function", "--at", moment]);
+        let of = |end: &str| {
+            let found = lines.iter().filter(|(name, _)| name.ends_with(end));
+            found.map(|(_, mib)| mib).sum::<f64>()
+        };
+        [of("10"), of("21"), lines.values().sum()]
+    };
+    // The reading behind "whole" is the nearest one, and its parts without a stack count.
+    assert_eq!(at("mapped", "whole"), [30.0, 0.0, 36.0]);
+    assert_eq!(at("mapped", "hole"), [20.0, 0.0, 26.0]);
+    assert_eq!(at("mapped", "fixed"), [15.0, 5.0, 26.0]);
+    assert_eq!(at("mapped-resident", "hole"), [12.0, 0.0, 16.0]);
+    let names = lines(&log, &["--by", "mapping", "--at", "hole"]);
+    let expected = [("[anonymous]", 13.0), ("[heap]", 3.0)];
+    let expected = expected.map(|(name, mib)| (name.to_owned(), mib));
+    assert_eq!(names, BTreeMap::from(expected));
+}
+
+#[test]
+fn one_log_does_not_compare_its_mappings_with_its_past() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = write(folder.path(), "m.heaplog", &log())
+        .display()
+        .to_string();
+    let output = heapprof(&["diff", "-m", "mapped", "--at", "0", "--at", "end", &log]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("two files"));
+}
