@@ -124,7 +124,7 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
     }
     let mut segments: Vec<(u32, RegularFile, usize)> = Vec::new();
     let mut numbers = HashSet::new();
-    for path in candidates(path) {
+    for path in candidates(path, Some(opened.number)) {
         // A link is not followed: the library makes none.
         let Ok(file) = RegularFile::open_itself(&path) else {
             continue;
@@ -175,25 +175,34 @@ pub fn newest_of(name: &str) -> Option<String> {
     is_number.then(|| format!("{base}{EXTENSION}"))
 }
 
-/// Files that may be segments of the same log.
-pub(crate) fn candidates(path: &Path) -> Vec<PathBuf> {
+/// Files that may be segments of the same log as the file at the path. `number`: that of the
+/// segment in it, if it may be an older one.
+///
+/// A name tells little: `a.1234.heaplog` is segment 1234 of `a.heaplog`, or the newest segment of
+/// process 1234. The number in the file decides, so the logs of other processes are not opened.
+pub(crate) fn candidates(path: &Path, number: Option<u32>) -> Vec<PathBuf> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = without_old(&name);
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let mut paths = listed(folder, log_of(&name));
+    let mut paths = listed(folder, name);
+    if let (Some(newest), Some(number)) = (newest_of(name), number)
+        && name.ends_with(&format!(".{number:04}{EXTENSION}"))
+    {
+        paths.append(&mut listed(folder, &newest));
+    }
     paths.push(path.to_owned()); // also under a name of another pattern
     paths.sort();
     paths.dedup();
     paths
 }
 
-/// The log that a file of that name is a segment of.
-fn log_of(name: &str) -> String {
-    // A rotation that was cut off on a file system where it takes two steps.
-    let name = name.strip_suffix(".old").unwrap_or(name);
-    newest_of(name).unwrap_or_else(|| name.to_owned())
+/// The name of a file before a rotation that was cut off, on a file system where it takes two
+/// steps.
+fn without_old(name: &str) -> &str {
+    name.strip_suffix(".old").unwrap_or(name)
 }
 
 /// The files in a folder by the log that they may be segments of. A folder of ten thousand logs is
@@ -208,8 +217,15 @@ impl Listing {
     fn of(folder: &Path, changed: Option<SystemTime>) -> Listing {
         let mut files_of: HashMap<String, Vec<PathBuf>> = HashMap::new();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            let log = log_of(&entry.file_name().to_string_lossy());
-            files_of.entry(log).or_default().push(entry.path());
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let name = without_old(&name);
+            for log in [Some(name.to_owned()), newest_of(name)]
+                .into_iter()
+                .flatten()
+            {
+                files_of.entry(log).or_default().push(entry.path());
+            }
         }
         Listing {
             folder: folder.to_owned(),
@@ -220,7 +236,7 @@ impl Listing {
 }
 
 /// The files in the folder that may be segments of that log.
-fn listed(folder: &Path, log: String) -> Vec<PathBuf> {
+fn listed(folder: &Path, log: &str) -> Vec<PathBuf> {
     static LAST: Mutex<Option<Listing>> = Mutex::new(None);
     let changed = folder.metadata().and_then(|meta| meta.modified()).ok();
     let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
@@ -229,7 +245,7 @@ fn listed(folder: &Path, log: String) -> Vec<PathBuf> {
         .take()
         .filter(|last| changed.is_some() && is_same(last));
     let listing = last.insert(known.unwrap_or_else(|| Listing::of(folder, changed)));
-    listing.files_of.get(&log).cloned().unwrap_or_default()
+    listing.files_of.get(log).cloned().unwrap_or_default()
 }
 
 struct Segment {
@@ -322,6 +338,29 @@ mod tests {
     fn kept(path: &Path, owner: u32) -> Option<usize> {
         let bytes = fs::read(path).unwrap();
         joined(path, owner, &bytes).map(|joined| joined.bytes().len())
+    }
+
+    /// A process's number in the name of its log is no number of a segment.
+    #[test]
+    fn segments_of_a_process_are_told_from_logs_of_other_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let owner = fs::metadata(folder.path()).unwrap().uid();
+        for other in ["p.4710.heaplog", "p.12345.heaplog", "p.4711.0001.heap"] {
+            write_of(1, &at(other), Some(2));
+        }
+        let newest = at("p.4711.heaplog");
+        let all = [at("p.4711.0001.heaplog"), at("p.4711.0002.heaplog"), newest];
+        for (number, path) in (1..).zip(&all) {
+            write(path, Some(number));
+        }
+        assert_eq!(candidates(&all[2], Some(3)), all);
+        assert_eq!(candidates(&all[2], None), all);
+        assert_eq!(candidates(&all[0], Some(1)), all);
+        let bytes = |path: &PathBuf| fs::metadata(path).unwrap().len() as usize;
+        for path in &all {
+            assert!(kept(path, owner).is_some_and(|kept| kept > 2 * bytes(path)));
+        }
     }
 
     /// A file that another user, or another run, has put beside a log.

@@ -39,7 +39,7 @@ pub(crate) fn inherited(
 fn open(path: &Path, child: &Start, owner: u32) -> Option<Tail> {
     let moment_ns = Fork::of(child.clone())?.at_ns;
     let mut best: Option<(u64, Tail)> = None;
-    for candidate in segments::candidates(path) {
+    for candidate in segments::candidates(path, None) {
         let Ok(mut tail) = Tail::open(&candidate, candidate == path) else {
             continue;
         };
