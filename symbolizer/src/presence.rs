@@ -99,8 +99,8 @@ pub(crate) fn is_there(pid: u32, program: &str, began: Began) -> Option<bool> {
 /// Whether a process began after a log, which is another one's then: its number and its program are
 /// those of one before. A container's next first process is such.
 ///
-/// Both clocks must say so. The wall clock alone may have been set; the monotonic clock alone may be
-/// that of another time namespace.
+/// Both clocks must say so. The wall clock alone may have been set; the monotonic clock alone may
+/// be that of another time namespace.
 fn is_younger(pid: u32, log: Began) -> bool {
     let Some(age) = age_of(pid) else {
         return false;

@@ -254,8 +254,8 @@ impl Push<'_> {
         }
     }
 
-    /// Tells of losses and failures that are new: at once of the first failure and of the first loss,
-    /// and then once a minute.
+    /// Tells of losses and failures that are new: at once of the first failure and of the first
+    /// loss, and then once a minute.
     fn tell(&mut self) {
         let account = self.delivery.account();
         let (lost, vanished) = (account.all_lost().messages, self.logs.vanished);
