@@ -20,7 +20,7 @@ fn log() -> Vec<u8> {
     let mut log = LogBuilder::new(1);
     log.start_of("/bin/server", 77, 1);
     let [pool, fixed] = [0x11, 0x22].map(|address| log.stack(&[1, address]));
-    let change = |log: &mut LogBuilder, start, len, stack| {
+    let change = |log: &mut LogBuilder, start: u64, len: u64, stack| {
         log.wait(1_000_000);
         log.record(|time_ns| {
             Record::MappingChange(MappingChange {
@@ -39,7 +39,7 @@ fn log() -> Vec<u8> {
     change(&mut log, 0, 30, Some(pool));
     marker(&mut log, "whole");
     change(&mut log, 10, 10, None);
-    let part = |stack, name: &str, mapped, resident| MappedPart {
+    let part = |stack, name: &str, mapped: u64, resident: u64| MappedPart {
         stack,
         name: name.into(),
         mapped: mapped * MIB,

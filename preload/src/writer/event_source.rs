@@ -96,8 +96,8 @@ impl EventSource {
     }
 
     fn add_note(&mut self, note: Box<Note>) {
-        let is_before = |it: &Box<Note>| it.at.raw() <= note.at.raw();
-        let place = self.notes.partition_point(is_before);
+        let at = note.at.raw();
+        let place = self.notes.partition_point(|it| it.at.raw() <= at);
         self.notes.insert(place, note);
     }
 
