@@ -171,7 +171,7 @@ with_caller_on_stack! {
 
 macro_rules! second_half_of_mmap {
     ($name:ident, $function:ident, $entry:path) => {
-        #[expect(
+        #[allow(
             clippy::too_many_arguments,
             reason = "those of mmap, and the caller's registers"
         )]
@@ -235,7 +235,7 @@ with_caller_on_stack! {
     ) -> *mut c_void => mremap_called_from
 }
 
-#[expect(
+#[allow(
     clippy::too_many_arguments,
     reason = "those of mremap, and the caller's registers"
 )]
