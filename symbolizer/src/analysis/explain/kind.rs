@@ -81,7 +81,9 @@ impl Kind {
         if conduct.highest < least {
             return None;
         }
-        if conduct.early > 0.9 && conduct.went < CHANGE * conduct.mean && conduct.mean > least {
+        let is_known = conduct.level_error < conduct.mean / 2.0;
+        let is_early = conduct.early > 0.9 && conduct.went < CHANGE * conduct.mean;
+        if is_early && is_known && conduct.mean > least {
             return Some(Kind::OneTime);
         }
         if conduct.samples < FEWEST_SAMPLES {
