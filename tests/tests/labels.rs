@@ -204,6 +204,35 @@ fn spans_of_a_library_that_is_opened_are_labels() {
     }
 }
 
+#[test]
+fn an_empty_key_has_a_name() {
+    const SOURCE: &str = r#"
+#include "heapprof.h"
+#include <stdlib.h>
+int main(void) {
+    HEAPPROF_LABEL_PUSH("", "value");
+    void *volatile block = malloc(30001);
+    HEAPPROF_LABEL_POP();
+    block = malloc(30002);
+    return block == NULL;
+}
+"#;
+    let include = format!("-I{}", repository().join("preload/include").display());
+    let run = Run::compiled("nameless", SOURCE, &[&include]);
+    let log = run.interval(1).run().well().log().whole();
+    let values = |size| -> Vec<String> {
+        let blocks = log.blocks_of(size).into_iter();
+        let stacks = blocks.map(|block| &log.profile.stacks[block.stack]);
+        stacks
+            .map(|stack| stack.labels.value("(no key)").to_owned())
+            .collect()
+    };
+    assert_eq!(
+        (values(30001), values(30002)),
+        (vec!["value".into()], vec!["(none)".into()])
+    );
+}
+
 /// A checkpoint repeats the labels of all stacks, and the resource.
 #[test]
 fn labels_stay_in_a_log_that_rotates() {

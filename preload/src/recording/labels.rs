@@ -47,6 +47,8 @@ const MOST_DEPTH: u32 = 64;
 const MOST_LABELLED_STACKS: usize = 1 << 18;
 /// Most such pairs that also have the context of a span. Spans are many, and each may be seen once.
 const MOST_WITH_CONTEXT: usize = 1 << 16;
+/// The key of labels whose key is empty: other programs' formats have no empty keys.
+const NAMELESS: &[u8] = b"(no key)";
 /// Longest key or value, in bytes; the rest is cut off.
 const LONGEST: usize = 256;
 
@@ -138,8 +140,9 @@ pub(crate) fn are_used() -> bool {
 /// Puts a label on what this thread does from now on. `can_make`: memory may be taken.
 pub(crate) fn push(thread: &Thread, key: &[u8], value: &[u8], can_make: bool) {
     let uncounted = thread.labels_beyond.get();
+    let key = if key.is_empty() { NAMELESS } else { cut(key) };
     let set = match uncounted {
-        0 => child(set_of(thread), cut(key), cut(value), can_make),
+        0 => child(set_of(thread), key, cut(value), can_make),
         _ => None,
     };
     match set {
