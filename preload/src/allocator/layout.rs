@@ -114,6 +114,8 @@ pub(crate) const ARENA_BASE_AT: usize = 80648;
 pub(crate) const BASE_RESIDENT_AT: usize = 3920;
 /// Offsets in `arena_s` of the numbers of retained pages, without and with guard pages.
 pub(crate) const ARENA_RETAINED_AT: [usize; 2] = [60984, 70640];
+/// Offset in `arena_s` of its ranges of pages (`pa_shard.pac`).
+pub(crate) const ARENA_RANGES_AT: usize = 12312;
 /// Bytes of a `bin_s`, and the offset in there of its number of blocks (`stats.curregs`).
 pub(crate) const BIN_BYTES: usize = 224;
 pub(crate) const BIN_BLOCKS_AT: usize = 112 + 24;
@@ -218,6 +220,11 @@ unsafe extern "C" {
         is_background_thread: bool,
         all: bool,
     );
+    /// Unmaps the retained ranges of an arena, given its `pac_t`. jemalloc calls this function for
+    /// an arena that it destroys. For each range, it takes the lock of the retained ranges. It
+    /// touches no other range.
+    #[link_name = "_rjem_je_pac_destroy"]
+    pub(crate) fn unmap_retained(thread: *mut c_void, ranges: *mut c_void);
     /// Adds an arena's numbers of threads and of pages to the given places. Takes no lock.
     #[link_name = "_rjem_je_arena_basic_stats_merge"]
     pub(crate) fn arena_basic_stats_merge(

@@ -47,11 +47,8 @@ unsafe extern "C" fn map(
     offset: i64,
 ) -> *mut c_void {
     let flags = flags & !libc::MAP_NORESERVE;
-    let address = if address.is_null() {
-        sys::place_for(len) as *mut c_void
-    } else {
-        address
-    };
+    let place = address.is_null().then(|| sys::take_place(len));
+    let address = place.map_or(address, |place| place.start as *mut c_void);
     let errno_before = errno::get();
     let mapping = match MMAP.address() {
         Some(found) => {
@@ -66,6 +63,9 @@ unsafe extern "C" fn map(
     };
     if mapping != libc::MAP_FAILED {
         return mapping;
+    }
+    if let Some(place) = place {
+        place.give_back();
     }
     match spare_arena::region_for(len) {
         Some(region) => {

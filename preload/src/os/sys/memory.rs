@@ -15,11 +15,42 @@ const SPAN: u64 = 1 << 40;
 const HUGE_PAGE: u64 = 2 << 20;
 const PAGE: u64 = 4096;
 
+/// A place for a mapping of ours: an address, as a hint for the kernel; 0: none.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) start: u64,
+    /// [`NEXT_END`] before this place was taken.
+    end_before: u64,
+}
+
+impl Place {
+    /// Makes the place available again, if it is the last one: nothing is mapped there. Otherwise a
+    /// program without memory would spread its blocks over all places, and the allocator's map of
+    /// addresses would grow with each one.
+    pub(crate) fn give_back(self) {
+        let _ = NEXT_END.compare_exchange(
+            self.start,
+            self.end_before,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+    }
+}
+
 /// Returns an address for a mapping of `len` bytes of ours, as a hint for the kernel; 0: none.
+pub(crate) fn place_for(len: usize) -> u64 {
+    take_place(len).start
+}
+
+/// Takes a place for a mapping of `len` bytes of ours.
 ///
 /// Without a hint the kernel takes the highest gap that is large enough. That may be a gap which
 /// the program keeps free below a stack that grows (`MAP_GROWSDOWN`).
-pub(crate) fn place_for(len: usize) -> u64 {
+pub(crate) fn take_place(len: usize) -> Place {
+    let none = Place {
+        start: 0,
+        end_before: 0,
+    };
     let alignment = if len as u64 >= HUGE_PAGE {
         HUGE_PAGE
     } else {
@@ -27,22 +58,27 @@ pub(crate) fn place_for(len: usize) -> u64 {
     };
     let library = (&raw const NEXT_END) as u64 & !(HUGE_PAGE - 1);
     let Some(highest) = library.checked_sub(START_BELOW) else {
-        return 0;
+        return none;
     };
     let lowest = highest.saturating_sub(SPAN).max(HUGE_PAGE);
     let below = |end: u64| {
         let start = end.checked_sub(len as u64)? & !(alignment - 1);
         (start >= lowest).then_some(start)
     };
-    let mut end = NEXT_END.load(Ordering::Relaxed);
+    let mut end_before = NEXT_END.load(Ordering::Relaxed);
     loop {
-        let from = if end == 0 { highest } else { end };
+        let from = if end_before == 0 { highest } else { end_before };
         let Some(start) = below(from).or_else(|| below(highest)) else {
-            return 0;
+            return none;
         };
-        match NEXT_END.compare_exchange_weak(end, start, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return start,
-            Err(now) => end = now,
+        match NEXT_END.compare_exchange_weak(
+            end_before,
+            start,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => return Place { start, end_before },
+            Err(now) => end_before = now,
         }
     }
 }
