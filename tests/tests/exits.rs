@@ -213,3 +213,55 @@ fn two_threads_that_end_the_program() {
         assert_eq!(ran.files_ending(".heap").len(), 1, "{:?}", ran.files());
     }
 }
+
+/// The writer starts with the first sample, which another thread takes while the program ends.
+#[test]
+fn a_program_that_ends_at_the_first_sample_of_another_thread() {
+    for delay_us in (0..600).step_by(10) {
+        let ran = Run::fixture("ends_at_first_sample")
+            .arg(delay_us.to_string())
+            .interval(512 << 10)
+            .prefix("t")
+            .run()
+            .well();
+        assert_eq!(ran.stderr, "", "{delay_us} us");
+        let log = ran.log().whole();
+        assert_eq!(log.end(), Some(EndReason::Exit), "{delay_us} us");
+    }
+}
+
+/// A timer of the program goes off while the program ends, and its handler ends the process.
+const HANDLER_ENDS_IT: &str = r#"
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <unistd.h>
+enum { BLOCKS = 200000 };
+static void *volatile kept[BLOCKS];
+static void ends_it(int signal) { _exit(signal == SIGALRM ? 6 : 5); }
+int main(int argc, char **argv)
+{
+    struct itimerval soon = {{0, 0}, {0, argc > 1 ? atoi(argv[1]) : 1}};
+    signal(SIGALRM, ends_it);
+    for (int i = 0; i < BLOCKS; i++) kept[i] = malloc(16 + i % 512);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    exit(6);
+}
+"#;
+
+/// The handler cannot wait for the thread that it interrupts. The log says that it is cut, or has
+/// its end.
+#[test]
+fn a_handler_that_ends_the_process_during_its_end() {
+    for delay_us in (1..1500).step_by(50) {
+        let ran = Run::compiled("handler_ends_it", HANDLER_ENDS_IT, &[])
+            .arg(delay_us.to_string())
+            .interval(1)
+            .prefix("t")
+            .run();
+        assert_eq!(ran.code(), 6, "{delay_us} us: {}", ran.stderr);
+        let end = ran.log().end();
+        let has_end = matches!(end, Some(EndReason::Exit | EndReason::Cut));
+        assert!(has_end, "{delay_us} us: {end:?}");
+    }
+}

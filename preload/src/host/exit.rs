@@ -6,7 +6,8 @@
 //!
 //! One thread ends the process. It takes these steps:
 //!
-//! 1. It claims the end, starts the clock (`state/shutdown`), and asks the writer to finish.
+//! 1. It claims the end, and starts the clock (`state/shutdown`). If another thread is beginning
+//!    the session, it waits for that. Then it asks the writer to finish.
 //! 2. It begins the phase `Ending`. Threads that would sample sleep from here on.
 //! 3. It waits for the writer until the deadline. On a busy machine it waits until the writer had
 //!    that much time on a processor (core's `Allowance`).
@@ -22,11 +23,12 @@ use heapprof_core::Allowance;
 use heapprof_format::EndReason;
 
 use crate::arch::entry_stubs::call_before_jump;
+use crate::os::backoff::Backoff;
 use crate::os::diagnostics::{self, say};
 use crate::os::next_symbol::NextSymbol;
 use crate::os::{clock, private_stack, sys};
 use crate::recording::request_word::{self, FINISH};
-use crate::recording::session::{self, Session};
+use crate::recording::session::Session;
 use crate::state::thread::{self, Inside};
 use crate::state::{phase, process, shutdown};
 use crate::writer::log::cut_mark;
@@ -59,30 +61,40 @@ fn finish() {
         thread.inside.set(was_inside);
         return;
     }
-    if let Some(session) = session::current() {
-        // First: the writer must find the deadline when it sees that it is to finish.
-        let deadline = shutdown::begin();
+    // First: the writer must find the deadline when it sees that it is to finish.
+    let deadline = shutdown::begin();
+    if let Some(session) = session_start::settled(deadline) {
         request_word::post(FINISH);
         // Threads that continue to allocate wait with us. Otherwise the writer would share the
         // processors with all of them, and find ever more events in their lanes.
         phase::begin_ending();
-        if !wait_for_writer(session, deadline) && cut_mark::put() {
-            say!(
-                "the log ends before the program: its last records could not be written in {} ms \
-                 (HEAPPROF_EXIT_WAIT_MS)",
-                shutdown::exit_wait_ns() / 1_000_000
-            );
+        if !wait_for_writer(session, deadline) {
+            cut_log();
         }
         diagnostics::print_kept_lines();
         phase::end();
     } else {
         phase::end();
-        if let Some(mut writer) = session_start::take_pending() {
-            private_stack::run(|| writer.finish(None, EndReason::Exit));
+        match session_start::take_pending() {
+            Some(mut writer) => private_stack::run(|| writer.finish(None, EndReason::Exit)),
+            // If there is a log, another thread has it, and still begins the session.
+            None => cut_log(),
         }
     }
     shutdown::note_end_of_wait();
     thread.inside.set(was_inside);
+}
+
+/// Marks the log as cut if it lacks its end, and says so.
+fn cut_log() {
+    // The writer had its time.
+    if cut_mark::put(Backoff::with_limit(0)) {
+        say!(
+            "the log ends before the program: its last records could not be written in {} ms \
+             (HEAPPROF_EXIT_WAIT_MS)",
+            shutdown::exit_wait_ns() / 1_000_000
+        );
+    }
 }
 
 /// Waits until the writer has finished: until the deadline, and on a busy machine until the writer
@@ -107,9 +119,14 @@ fn wait_for_writer(session: &Session, deadline: u64) -> bool {
 /// this one waits for it.
 pub(crate) extern "C" fn finish_last() {
     finish();
-    // If a signal handler interrupted this thread's own end, waiting would never end.
-    if shutdown::is_in_progress() && thread::current().inside.get() != Inside::Ours {
-        shutdown::wait();
+    if shutdown::is_in_progress() {
+        if thread::current().inside.get() != Inside::Ours {
+            shutdown::wait();
+        } else if process::is_own() {
+            // A signal handler interrupted this thread's own end, and ends the process now. Waiting
+            // would never end. There is no line: this thread may be about to print one.
+            cut_mark::put(Backoff::with_limit(shutdown::exit_wait_ns()));
+        }
     }
     if diagnostics::has_notices() && (process::is_own() || !process::has_booted()) {
         diagnostics::print_notices();

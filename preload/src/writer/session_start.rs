@@ -119,6 +119,14 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
     }
 }
 
+/// Returns the session, in the thread that ends the process. If another thread begins the session
+/// or has the writer, waits for that, until that time of the monotonic clock at most.
+pub(crate) fn settled(deadline_ns: u64) -> Option<&'static Session> {
+    let mut patience = Backoff::with_limit(deadline_ns.saturating_sub(clock::now_ns()));
+    while IS_BEGINNING.load(Ordering::Acquire) && patience.pause() {}
+    session::current()
+}
+
 /// Begins the session without a sample. A forked process that never has a sample deletes its log.
 pub(crate) fn begin_early(entered: &Entered) {
     IS_EARLY.store(true, Ordering::Relaxed);

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, O
 
 use heapprof_format::{EndFrame, EndReason};
 
+use crate::os::backoff::Backoff;
 use crate::os::clock;
 use crate::os::files::Appended;
 
@@ -77,19 +78,27 @@ pub(crate) fn is_not_needed() {
     IS_COMPLETE.store(true, Ordering::Release);
 }
 
-/// In the thread that ends the process: the writer is not done. Returns whether the log lacks its
-/// end; it has a mark then, if there can be one.
-pub(crate) fn put() -> bool {
-    if IS_COMPLETE.load(Ordering::Acquire) {
+/// In the thread that ends the process: the writer is not done. Returns true if there is a log
+/// without an end. It has a mark then, if there can be one. Waits for the pen as long as `patience`
+/// lasts.
+pub(crate) fn put(mut patience: Backoff) -> bool {
+    let path = PATH.load(Ordering::Acquire);
+    if path.is_null() || IS_COMPLETE.load(Ordering::Acquire) {
         return false;
     }
-    let has_hand = HAND.compare_exchange(IDLE, CUT, Ordering::Acquire, Ordering::Relaxed);
-    let path = PATH.load(Ordering::Acquire);
+    let take = || {
+        let taken = HAND.compare_exchange(IDLE, CUT, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok()
+    };
+    let mut has_hand = take();
+    while !has_hand && !IS_COMPLETE.load(Ordering::Acquire) && patience.pause() {
+        has_hand = take();
+    }
     // Once more: the writer may have had the pen for the end.
     if IS_COMPLETE.load(Ordering::Acquire) {
         return false;
     }
-    if has_hand.is_ok() && !path.is_null() {
+    if has_hand {
         let [device, inode, len] = FILE.each_ref().map(|part| part.load(Ordering::Relaxed));
         let time_ns = clock::now_ns().saturating_sub(START_NS.load(Ordering::Relaxed));
         let sequence = SEQUENCE.load(Ordering::Relaxed);
