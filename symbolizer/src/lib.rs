@@ -63,7 +63,7 @@ pub use analysis::explain::forecast::{Forecast, Interval, LONGEST_S};
 pub use analysis::explain::kind::Kind;
 pub use analysis::explain::{Churn, Explanation, Finding};
 pub use analysis::growth::Scale;
-pub use analysis::health::Health;
+pub use analysis::health::{Health, unsampled_bytes};
 pub use analysis::limit::{Limit, Ruling};
 pub use analysis::merge::merged;
 pub use analysis::moment::{Moment, MomentError};

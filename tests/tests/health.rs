@@ -290,3 +290,39 @@ fn empty_blocks_and_failures_agree() {
         );
     }
 }
+
+/// Its one thread leaves recording out. So no sample comes of its block.
+const UNSAMPLED: &str = r#"
+#include <stdlib.h>
+void heapprof_thread_pause(void) __attribute__((weak));
+static void *volatile kept;
+int main(void)
+{
+    if (!heapprof_thread_pause) return 1;
+    heapprof_thread_pause();
+    kept = malloc(64 << 20);
+    return 0;
+}
+"#;
+
+#[test]
+fn memory_in_use_without_any_sample_is_told() {
+    let ran = Run::compiled("unsampled", UNSAMPLED, &[])
+        .interval(512 << 10)
+        .prefix("t")
+        .run()
+        .well();
+    let log = ran.log_path();
+    assert!(ran.log().whole().blocks().is_empty());
+    let line = health_line(&log);
+    assert!(
+        line.contains("NO SAMPLE") && line.contains("64.0 MiB"),
+        "{line}"
+    );
+    for command in ["info", "top", "tree"] {
+        let text = Run::heapprof().arg(command).arg(&log).run().well().stdout;
+        let said = "no sample came of the 64.0 MiB";
+        assert!(text.contains(said), "{command}: {text}");
+        assert!(!text.contains("nothing was lost"), "{command}: {text}");
+    }
+}

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use heapprof_format::EndReason;
 
+use crate::analysis::health::unsampled_bytes;
 use crate::analysis::recording_conditions::{NAMED, seconds};
 use crate::model::fork_remark::missing_from;
 use crate::model::profile::Profile;
@@ -45,7 +46,7 @@ impl Profile {
         if !self.lacks_from_forks().is_empty() {
             return Recorded::SinceFork;
         }
-        let gaps = [self.damaged(), self.lost()];
+        let gaps = [self.damaged(), self.lost(), self.unsampled()];
         if gaps.into_iter().any(|gap| gap.is_some()) || self.stopped_ns() > 0 {
             return Recorded::InParts;
         }
@@ -64,6 +65,7 @@ impl Profile {
         lacks.extend(self.ends_early());
         lacks.extend(self.begins_late());
         lacks.extend(self.lost());
+        lacks.extend(self.unsampled());
         lacks
     }
 
@@ -248,5 +250,13 @@ impl Profile {
         ];
         let lost = unusable.into_iter().fold(counted, u64::saturating_add);
         (lost > 0).then(|| "losses were counted: see `heapprof info`".to_owned())
+    }
+
+    /// Says that samples are missing, because the allocator had memory in use and there is none.
+    fn unsampled(&self) -> Option<String> {
+        let bytes = Bytes(unsampled_bytes(self)? as f64);
+        Some(format!(
+            "no sample came of the {bytes} that the allocator had in use at the end: its blocks are missing"
+        ))
     }
 }

@@ -17,7 +17,10 @@
 //! This holds if no probability depends on earlier samples. With a budget, probabilities do depend
 //! on them, a little.
 
+use heapprof_format::{Counter, EndReason, MemoryField};
+
 use crate::model::profile::Profile;
+use crate::model::run::Ending;
 
 /// Standard errors within which the sums agree: by chance they do not about once in a thousand
 /// runs.
@@ -31,6 +34,33 @@ const FEW: f64 = 9.0;
 /// Bytes that are allowed beside: what libc allocates for us inside our own calls (a thread, a
 /// buffer), and what there was no memory for.
 const ALLOWED: f64 = 65536.0;
+
+/// Intervals of memory in use of which a sample comes, but for once in nine million runs.
+const CERTAIN: f64 = 16.0;
+
+/// Returns the bytes that the allocator had in use at the end of a log without any sample, if they
+/// are so many that samples must have come. Blocks of a forked process may be its parent's.
+pub fn unsampled_bytes(profile: &Profile) -> Option<u64> {
+    let run = &profile.run;
+    let ended = matches!(
+        run.ending,
+        Ending::Said(EndReason::Exit | EndReason::Exec | EndReason::Detached)
+    );
+    let is_whole = ended && run.span.is_none() && profile.parts.is_empty() && run.forked_from == 0;
+    let counters = &profile.account.counters;
+    let has_samples = !profile.rows.is_empty()
+        || (counters.iter()).any(|&(counter, n)| counter == Counter::SampledAllocs && n > 0);
+    if !is_whole || has_samples || profile.stopped_ns() > 0 {
+        return None;
+    }
+    let (_, longest) = run.intervals()?;
+    let memory = profile.memory?;
+    let blocks = memory
+        .get(MemoryField::HeapSmall)?
+        .saturating_add(memory.get(MemoryField::HeapLarge)?);
+    let in_use = blocks.saturating_sub(memory.get(MemoryField::HeapCached)?);
+    (in_use as f64 > (longest as f64 * CERTAIN).max(ALLOWED)).then_some(in_use)
+}
 
 /// The comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -88,7 +118,7 @@ mod tests {
     use crate::read::fold::Fold;
     use crate::read::fold::last_samples::LastSamples;
     use heapprof_core::{Regime, Sampler, bytes_on_the_line};
-    use heapprof_format::{Alloc, Counter, Event, Record, Start};
+    use heapprof_format::{Alloc, Event, MemoryReading, Record, Start};
 
     const MIB: u64 = 1 << 20;
 
@@ -144,6 +174,42 @@ mod tests {
         fn health(self) -> Health {
             Health::of(&self.profile()).expect("samples, and a count")
         }
+    }
+
+    /// The log of a process that ends with so many small blocks in use, and the bytes that have no
+    /// sample.
+    fn unsampled(interval: u64, in_use: u64, reason: EndReason, samples: u64) -> Option<u64> {
+        let mut process = Process::sampled_every(interval);
+        for _ in 0..samples {
+            process.sample(0, 0, (interval, 0), interval);
+        }
+        let mut memory = MemoryReading::at(1);
+        memory.set(MemoryField::HeapSmall, in_use + 5000);
+        memory.set(MemoryField::HeapLarge, 0);
+        memory.set(MemoryField::HeapCached, 5000);
+        process.fold.record(Record::Memory(Box::new(memory)));
+        let values = vec![(Counter::SampledAllocs, samples)];
+        process.fold.record(Record::Counters { time_ns: 1, values });
+        process.fold.record(Record::End { time_ns: 2, reason });
+        let profile = process.fold.finish();
+        let bytes = unsampled_bytes(&profile);
+        let said = |words: &String| words.contains("no sample");
+        assert_eq!(profile.lacks().iter().any(said), bytes.is_some());
+        assert!(bytes.is_none() || !profile.is_complete());
+        bytes
+    }
+
+    #[test]
+    fn memory_in_use_without_a_sample_is_missing() {
+        let exit = EndReason::Exit;
+        assert_eq!(unsampled(MIB, 17 * MIB, exit, 0), Some(17 * MIB));
+        assert_eq!(unsampled(1, MIB, exit, 0), Some(MIB));
+        // By chance there is none, or libc allocates for us.
+        assert_eq!(unsampled(MIB, 15 * MIB, exit, 0), None);
+        assert_eq!(unsampled(1, 60_000, exit, 0), None);
+        // There are samples, or the end tells why there are none.
+        assert_eq!(unsampled(MIB, 17 * MIB, exit, 1), None);
+        assert_eq!(unsampled(MIB, 17 * MIB, EndReason::GaveUp, 0), None);
     }
 
     #[test]

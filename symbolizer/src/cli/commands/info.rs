@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use heapprof_format::{Counter, WalkEnd};
 use heapprof_symbolizer::{
     By, Bytes, Confidence, Count, Health, MISSING_FRAMES, Metric, Numbers, Percent, Printable,
-    Profile, Regime, Run, Symbols, groups, utc,
+    Profile, Regime, Run, Symbols, groups, unsampled_bytes, utc,
 };
 
 use crate::cli::inputs::source::Source;
@@ -248,6 +248,13 @@ fn write_allocators(profile: &Profile, symbols: &Symbols, out: &mut impl Write) 
 
 /// Returns true if threads asked for what the samples stand for.
 fn write_health(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    if let Some(bytes) = unsampled_bytes(profile) {
+        let bytes = Bytes(bytes as f64);
+        writeln!(
+            out,
+            "  health: NO SAMPLE came, and the allocator had {bytes} in use at the end: their blocks are missing"
+        )?;
+    }
     let Some(health) = Health::of(profile) else {
         return Ok(());
     };
@@ -406,7 +413,9 @@ fn write_account(
     }
     write_health(profile, out)?;
     // The counters know what befell the recording, not what befell the file.
-    let is_whole = account.is_whole() && profile.parts.iter().all(|part| part.is_whole);
+    let is_whole = account.is_whole()
+        && profile.parts.iter().all(|part| part.is_whole)
+        && unsampled_bytes(profile).is_none();
     if account.losses().next().is_none() && !account.counters.is_empty() && is_whole {
         match profile.run.ending {
             ending if !ending.is_cut() => writeln!(out, "  nothing was lost")?,
