@@ -62,13 +62,14 @@ fn finish() {
         return;
     }
     // First: the writer must find the deadline when it sees that it is to finish.
+    let begun = clock::now_ns();
     let deadline = shutdown::begin();
     if let Some(session) = session_start::settled(deadline) {
         request_word::post(FINISH);
         // Threads that continue to allocate wait with us. Otherwise the writer would share the
         // processors with all of them, and find ever more events in their lanes.
         phase::begin_ending();
-        if !wait_for_writer(session, deadline) {
+        if !wait_for_writer(session, begun, deadline) {
             cut_log();
         }
         diagnostics::print_kept_lines();
@@ -99,12 +100,11 @@ fn cut_log() {
 
 /// Waits until the writer has finished: until the deadline, and on a busy machine until the writer
 /// had that much time on a processor. Returns true if the writer has finished.
-fn wait_for_writer(session: &Session, deadline: u64) -> bool {
-    let start = clock::now_ns();
+fn wait_for_writer(session: &Session, begun: u64, deadline: u64) -> bool {
     if session.wait_until_finished(deadline) {
         return true;
     }
-    let mut allowance = Allowance::new(start, deadline.saturating_sub(start));
+    let mut allowance = Allowance::new(begun, deadline.saturating_sub(begun));
     while allowance.goes_on(writer::look()) {
         let until = clock::now_ns() + allowance.look_ns();
         shutdown::prolong(until);
