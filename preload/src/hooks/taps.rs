@@ -52,7 +52,7 @@ mod named;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod opened;
 
-use functions::{Call, Family, is_flat_in_glibc, is_usual, known_by};
+use functions::{Call, Family, has_flat_malloc, is_usual, known_by};
 use named::Named;
 
 /// A tapped function.
@@ -419,7 +419,7 @@ fn for_each_allocator(
             code: code.clone(),
             functions,
             has_usual_names: owns_malloc || is_program,
-            is_glibc: module.file() == b"libc.so.6",
+            is_malloc_flat: module.file() == b"libc.so.6" || has_flat_malloc(&symbols),
         };
         let planned = plan(&wanted, &symbols, &tapped).and_then(|planned| {
             if !planned.entries.is_empty() {
@@ -510,7 +510,8 @@ struct Wanted<'a> {
     functions: Functions<'a>,
     /// True if functions of the usual names are called by these names.
     has_usual_names: bool,
-    is_glibc: bool,
+    /// True if functions of the names `malloc` and `calloc` never call a tapped one.
+    is_malloc_flat: bool,
 }
 
 /// The change of one entry.
@@ -670,8 +671,9 @@ fn plan(wanted: &Wanted<'_>, symbols: &ElfSymbols<'_>, tapped: &[u64]) -> Result
     let mut jumps = Vec::new();
     #[cfg(feature = "attach")]
     let mut moves = Vec::new();
-    for (call, entry, plan) in &planned {
-        let is_flat = wanted.functions.is_flat(*call) || wanted.is_glibc && is_flat_in_glibc(*call);
+    for ((call, entry, plan), name) in planned.iter().zip(&planned_names) {
+        let is_flat = wanted.functions.is_flat(*call)
+            || wanted.is_malloc_flat && [&b"malloc"[..], b"calloc"].contains(name);
         let check = match is_flat {
             true => check_of(*call).unwrap_or(Check::NONE),
             false => Check::NONE,

@@ -1,5 +1,7 @@
 //! The functions of known allocators: their names, and how each takes its arguments.
 
+use crate::os::elf_symbols::ElfSymbols;
+
 /// The effect of a call. The numbers are those of integer arguments, from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
@@ -293,10 +295,11 @@ impl Family {
     }
 }
 
-/// Returns true if such a function of glibc never calls another one that is tapped. Its functions
-/// for aligned blocks may call `malloc`.
-pub(super) fn is_flat_in_glibc(call: Call) -> bool {
-    matches!(call, Allocate { size: 0 } | AllocateArray { .. })
+/// Returns true if `malloc` and `calloc` in a module with these symbols never call a tapped
+/// function: they are jemalloc's or tcmalloc's. The C++ operators beside them may call `malloc`.
+pub(super) fn has_flat_malloc(symbols: &ElfSymbols<'_>) -> bool {
+    let mut functions = symbols.functions();
+    functions.any(|function| [&b"mallocx"[..], b"tc_malloc"].contains(&function.name))
 }
 
 /// Returns true if that is a name of C's or C++'s, without a prefix.
