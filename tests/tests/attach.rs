@@ -272,7 +272,8 @@ fn many_recordings_leave_nothing_behind() {
 fn exact_recordings_of_many_threads_leave_no_memory_behind() {
     const FEW: usize = 3;
     const MANY: usize = 20;
-    const MOST_KIB: u64 = 2048;
+    // The program's own heap grows, too, while its threads wait for each other in another way.
+    const MOST_KIB: u64 = 4096;
     let mut server = Server::start(50);
     let mut few = 0;
     for number in 1..=MANY {
@@ -283,6 +284,12 @@ fn exact_recordings_of_many_threads_leave_no_memory_behind() {
             [_, _, few] = server.size();
         }
     }
+    // On a very busy machine a thread may stay in the library for seconds. Then the next recording
+    // frees the memory.
+    while {
+        server.attached(&["-i", "1"]);
+        server.detached().contains("still in code")
+    } {}
     let [_, _, many] = server.size();
     assert!(many < few + MOST_KIB, "{few} KiB, then {many} KiB");
     assert_eq!([server.tell("errors"), server.tell("interrupts")], [0, 0]);

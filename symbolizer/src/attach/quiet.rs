@@ -17,12 +17,12 @@ use super::stack::{Mapped, Stack, is_in};
 use super::target::{Loaded, Target};
 use super::tracee::{Registers, Stop, Tracee, release_late};
 
-/// How long to wait for threads to leave the library.
-const TIMEOUT: Duration = Duration::from_secs(2);
-/// How long one thread has to stop. A thread that is inside the kernel is looked at again.
-const STOP_TIMEOUT: Duration = Duration::from_millis(50);
-/// The time between two looks: at first, and at most.
-const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(50)];
+/// How long to wait for threads to leave the library. They need a processor for that.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The time between two looks: a thread that has stopped waits so long.
+const LOOK: Duration = Duration::from_micros(200);
+/// How long a thread that was inside runs before the next look at it.
+const AGAIN: Duration = Duration::from_millis(2);
 
 /// Waits until all threads but the library's own have left the library. Returns false if one has
 /// not.
@@ -40,64 +40,68 @@ pub(super) fn wait(
     let mut judge = Judge::new(memory, &target.modules, target.libc, Vec::new());
     let mut outside: HashSet<u32> = own.into_iter().collect();
     let until = Instant::now() + TIMEOUT;
-    let mut pause = PAUSES[0];
     loop {
-        let mut is_quiet = true;
-        for tid in threads_of(pid) {
-            if outside.contains(&tid) {
-                continue;
+        let threads = threads_of(pid);
+        let unknown: Vec<u32> = (threads.into_iter())
+            .filter(|tid| !outside.contains(tid))
+            .collect();
+        if unknown.is_empty() {
+            return true;
+        }
+        for (tid, copy) in copies_of(memory, &mut mapped, unknown, until) {
+            let is_outside = copy.is_none_or(|(registers, stack)| {
+                let has_no_address = !is_in(&code, registers.rip) && !stack.names(&code);
+                // A word that is left over on a stack looks like a return address.
+                has_no_address || judge.is_known_outside(&registers, &stack, &code)
+            });
+            if is_outside {
+                outside.insert(tid);
             }
-            let is_outside = match look_at(memory, &mut mapped, tid) {
-                Look::Stopped(registers, stack) => {
-                    let has_no_address = !is_in(&code, registers.rip) && !stack.names(&code);
-                    // A word that is left over on a stack looks like a return address.
-                    has_no_address || judge.is_known_outside(&registers, &stack, &code)
+        }
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Asks the threads to stop, and lets each one go on as soon as its registers and its stack are
+/// copied. A thread that has ended has no copy. Threads that do not stop by `until` are left out.
+fn copies_of(
+    memory: &Memory,
+    mapped: &mut Mapped,
+    threads: Vec<u32>,
+    until: Instant,
+) -> Vec<(u32, Option<(Registers, Stack)>)> {
+    let mut asked: Vec<Tracee> = Vec::new();
+    let mut copies = Vec::new();
+    for tid in threads {
+        match Tracee::interrupt(tid) {
+            Ok(thread) => asked.push(thread),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => copies.push((tid, None)),
+            Err(_) => {}
+        }
+    }
+    while !asked.is_empty() && Instant::now() < until {
+        asked.retain_mut(|thread| {
+            match thread.wait(Instant::now()) {
+                Ok(None) => return true,
+                Ok(Some(Stop::Interrupted)) => {
+                    if let Ok(registers) = thread.registers() {
+                        let stack = Stack::copy(memory, mapped, registers.rsp);
+                        copies.push((thread.tid, Some((registers, stack))));
+                    }
                 }
-                Look::Gone => true,
-                Look::Running => false,
-            };
-            match is_outside {
-                true => drop(outside.insert(tid)),
-                false => is_quiet = false,
+                Ok(Some(Stop::Gone)) => copies.push((thread.tid, None)),
+                _ => {}
             }
-        }
+            thread.release();
+            false
+        });
         release_late();
-        if is_quiet || Instant::now() > until {
-            return is_quiet;
-        }
-        std::thread::sleep(pause);
-        pause = PAUSES[1].min(pause * 2);
+        std::thread::sleep(LOOK);
     }
-}
-
-/// The result of a look at one thread.
-enum Look {
-    /// Its registers and its stack, at a moment when it was stopped.
-    Stopped(Box<Registers>, Stack),
-    /// It has not stopped, or could not be looked at.
-    Running,
-    /// It has ended.
-    Gone,
-}
-
-/// Stops a thread, copies its registers and its stack, and lets it go.
-fn look_at(memory: &Memory, mapped: &mut Mapped, tid: u32) -> Look {
-    let mut thread = match Tracee::interrupt(tid) {
-        Ok(thread) => thread,
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Look::Gone,
-        Err(_) => return Look::Running,
-    };
-    match thread.wait(Instant::now() + STOP_TIMEOUT) {
-        Ok(Some(Stop::Interrupted)) => match thread.registers() {
-            Ok(registers) => {
-                let stack = Stack::copy(memory, mapped, registers.rsp);
-                Look::Stopped(Box::new(registers), stack)
-            }
-            Err(_) => Look::Running,
-        },
-        Ok(Some(Stop::Gone)) => Look::Gone,
-        _ => Look::Running,
-    }
+    copies
 }
 
 /// Returns the address that a jump leads to, which is in the mapping of the tap's code.
