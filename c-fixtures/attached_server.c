@@ -11,12 +11,15 @@
  *   drop          the main thread frees the blocks that it keeps
  *   resize COUNT  the main thread allocates COUNT blocks of 23300 bytes, and resizes them to 23400
  *   fork          a child allocates and ends
+ *   branch        a child allocates blocks of 23600 bytes until this process ends; its id
+ *   open PATH     opens a library, and calls its function `get` ten times
  *   errors        how many waits ended otherwise than they should
  *   interrupts    how many waits for events were interrupted, which the kernel does after a stop
  *   quit          ends
  *
  * The waits have no deadline of their own, or a deadline that is checked.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -64,6 +67,12 @@ __attribute__((noinline)) static void *site_burst(int number) {
     void *block = malloc(23100 + number);
     memset(block, number, 64);
     return block;
+}
+
+/* Volatile, because a compiler may leave out a block that nothing uses. */
+static void site_once(size_t size) {
+    void *volatile block = malloc(size);
+    free(block);
 }
 
 static void *busy(void *argument) {
@@ -205,7 +214,7 @@ int main(int argc, char **argv) {
         usleep(1000);
     puts("ready");
     fflush(stdout);
-    char line[100];
+    char line[300];
     while (fgets(line, sizeof line, stdin)) {
         int count = 0;
         if (sscanf(line, "burst %d", &count) == 1) {
@@ -227,12 +236,30 @@ int main(int argc, char **argv) {
             pid_t child = fork();
             if (child == 0) {
                 for (int i = 0; i < 1000; i++)
-                    free(malloc(23500));
+                    site_once(23500);
                 _exit(7);
             }
             int status = 0;
             waitpid(child, &status, 0);
             count = WEXITSTATUS(status);
+        } else if (strncmp(line, "branch", 6) == 0) {
+            pid_t parent = getpid();
+            count = fork();
+            if (count == 0)
+                close(never[1]); /* the reader waits until nobody can write there */
+            while (count == 0 && getppid() == parent) {
+                struct timespec moment = {0, 1000000};
+                site_once(23600);
+                nanosleep(&moment, NULL);
+            }
+            if (count == 0)
+                _exit(0);
+        } else if (strncmp(line, "open ", 5) == 0) {
+            line[strcspn(line, "\n")] = 0;
+            void *library = dlopen(line + 5, RTLD_NOW);
+            void *(*get)(size_t) = library ? (void *(*)(size_t))dlsym(library, "get") : NULL;
+            while (get && count < 10)
+                count += get(23700) != NULL;
         } else if (strncmp(line, "errors", 6) == 0) {
             count = errors;
         } else if (strncmp(line, "interrupts", 10) == 0) {

@@ -21,6 +21,9 @@ pub const ATTACH_SYMBOL: &str = "heapprof_attach";
 /// File name of the library.
 pub const ATTACH_LIBRARY: &str = "libheapprof-attach.so";
 
+/// Bytes of a thread's countdown.
+pub const COUNTDOWN_LEN: usize = 16;
+
 /// Most functions that are tapped.
 pub const MOST_ATTACH_PATCHES: usize = 512;
 /// Bytes of the jump that is written over a function's first instructions.
@@ -173,10 +176,11 @@ pub struct AttachBlock {
     pub magic: AtomicU64,
     /// See [`attach_state`].
     pub state: AtomicU32,
-    /// The process that the block belongs to, as it sees itself. A copy has another number.
+    /// The process that the block belongs to, as it sees itself; 0: a forked child that has
+    /// forgotten its parent's recording. Another copy has another number.
     pub pid: AtomicU32,
-    /// Distance of a thread's countdown from its thread pointer. Zero in that word makes the thread
-    /// begin anew.
+    /// Distance of a thread's countdown from its thread pointer. Zeros in that word and in the next
+    /// one ([`COUNTDOWN_LEN`]) make the thread begin anew.
     pub countdown_at: AtomicI64,
     patches: AtomicU32,
     message_len: AtomicU32,

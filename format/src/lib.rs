@@ -55,7 +55,7 @@ mod varint;
 
 pub use attach_block::{
     ATTACH_BLOCK_SYMBOL, ATTACH_JUMP, ATTACH_LIBRARY, ATTACH_MAGIC, ATTACH_SYMBOL, AttachBlock,
-    AttachBlockView, AttachInput, AttachPatch, MOST_ATTACH_PATCHES, attach_state,
+    AttachBlockView, AttachInput, AttachPatch, COUNTDOWN_LEN, MOST_ATTACH_PATCHES, attach_state,
 };
 pub use body::TIME_UNIT_NS;
 pub use checkpoint::{Checkpoint, Passed, Sums};

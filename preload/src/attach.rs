@@ -9,8 +9,9 @@
 //! If the other program is killed before it has written all changes, recording ends by itself. Some
 //! entries stay changed then, which is harmless: a tap passes on every call.
 //!
-//! Law 7 is simple here: a forked child of the process is not recorded. Its taps pass on every
-//! call.
+//! Law 7: a forked child of the process is not recorded, and its taps pass on every call. It keeps
+//! nothing that a thread of the parent may have been changing. So heapprof can be attached to it,
+//! as to any process.
 //!
 //! Danger: the loader's list is read while other threads run. The constructor has the loader's lock
 //! by its caller, and later reads happen in a call of `dl_iterate_phdr`, which has the lock of the
@@ -20,7 +21,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapprof_format::{ATTACH_MAGIC, AttachInput, AttachPatch, MOST_ATTACH_PATCHES, attach_state};
+use heapprof_core::Sampler;
+use heapprof_format::{
+    ATTACH_MAGIC, AttachInput, AttachPatch, COUNTDOWN_LEN, MOST_ATTACH_PATCHES, attach_state,
+};
 
 use crate::allocator;
 use crate::arch::thread_block::{thread_block, thread_pointer};
@@ -128,6 +132,8 @@ fn attach(input: &AttachInput) -> Result<(), String> {
     Ok(())
 }
 
+const _: () = assert!(Sampler::RESTART_LEN == COUNTDOWN_LEN);
+
 static IS_PREPARED: AtomicBool = AtomicBool::new(false);
 
 /// The first start in this process.
@@ -144,6 +150,7 @@ fn prepare_first(entered: &Entered) -> Result<(), String> {
     modules::discover_all(entered);
     seats::prepare();
     writer::prepare();
+    writer::set_before_end(taps::later::note_untapped);
     // No function of ours learns that the main thread ends.
     last_thread::set_exit_is_silent(true);
     // SAFETY: functions that live as long as the process: the library is never unloaded.
@@ -154,9 +161,11 @@ fn prepare_first(entered: &Entered) -> Result<(), String> {
 /// Another start in this process: forgets the last recording. If no thread is in our code
 /// (`is_quiet`), its memory is freed, else it is left.
 fn renew(is_quiet: bool) -> Result<(), String> {
-    if process::has_booted() && !process::is_own() {
+    let is_known_child = BLOCK.pid.load(Ordering::Relaxed) == 0;
+    if process::has_booted() && !process::is_own() && !is_known_child {
         return Err("it is a copy of a process that heapprof was attached to".into());
     }
+    attach_block::note_process();
     if !writer::renew() {
         return Err("the thread of the last recording has not ended yet".into());
     }
@@ -183,10 +192,32 @@ fn renew(is_quiet: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// In a forked child: nothing is recorded.
+/// In a forked child: nothing is recorded. The child forgets its parent's recording, and can be
+/// attached to.
 unsafe extern "C" fn in_child() {
+    let thread = thread::current();
     phase::end();
     process::after_fork(0);
+    session::abandon();
+    request_word::after_fork();
+    requests::after_fork();
+    interval::after_fork();
+    sampled_blocks::after_fork();
+    labels::after_fork();
+    shutdown::after_fork();
+    modules::after_fork();
+    seats::leave_to_parent(thread);
+    counters::reset();
+    writer::after_fork();
+    fd_table::after_fork();
+    diagnostics::after_fork();
+    adopt_credentials::after_fork();
+    session_start::after_fork();
+    session::after_fork(thread);
+    // The child may be under a filter that forbids to ask for its id.
+    BLOCK.pid.store(0, Ordering::Relaxed);
+    let idle = attach_state::IDLE;
+    BLOCK.state.store(idle, Ordering::Release);
 }
 
 /// Returns the address of the program's arguments, above all frames of the main thread.
@@ -229,7 +260,8 @@ static PREPARED: Mutex<Prepared> = Mutex::new(Prepared {
 
 /// Prepares the taps of all allocators. The results of an earlier start stay valid.
 fn tap_allocators(settings: &mut Settings) -> Result<(), String> {
-    let mut prepared = PREPARED.lock().map_err(|_| "internal error")?;
+    // A process that was forked while another thread had the lock cannot be attached to.
+    let mut prepared = PREPARED.try_lock().map_err(|_| "internal error")?;
     let known = prepared.modules.clone();
     let mut found = Vec::new();
     with_loader_lock(|| {

@@ -69,12 +69,12 @@ mod totals;
 use idle_purge::IdlePurge;
 use memory_readings::{Cause, MemoryReadings};
 
-#[cfg(feature = "attach")]
-pub(crate) use thread::renew;
 pub(crate) use thread::{
     after_fork, end_recording, look, prepare, restart_thread, share_descriptors, start,
     stop_if_writer, stop_thread, tid,
 };
+#[cfg(feature = "attach")]
+pub(crate) use thread::{renew, set_before_end};
 
 /// The most that the log is behind: SIGKILL loses no more (with the time of one append).
 const FLUSH_NS: u64 = 50_000_000;

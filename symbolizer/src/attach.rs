@@ -29,7 +29,9 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use heapprof_format::{AttachBlock, AttachBlockView, AttachInput, AttachPatch, attach_state};
+use heapprof_format::{
+    AttachBlock, AttachBlockView, AttachInput, AttachPatch, COUNTDOWN_LEN, attach_state,
+};
 
 mod all_threads;
 mod borrowed_code;
@@ -51,6 +53,8 @@ use stack::Mapped;
 use target::{Loaded, Presence, Target};
 use tracee::{release_all_late, release_late};
 
+/// The process of a block whose library has forgotten that it is a copy.
+const FORGOTTEN: u32 = 0;
 /// How long the library has to prepare.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long to wait for a moment when no thread is in the middle of a changed instruction.
@@ -231,8 +235,11 @@ fn wait_for_carrier(pid: u32) -> Result<(), String> {
 /// Checks the state of a library that is loaded already. Returns true if no thread is in its code.
 fn prepare_again(pid: u32, target: &Target, loaded: &Loaded) -> Result<bool, String> {
     let view = read_block(&target.memory, loaded)?;
-    if view.pid != own_pid(pid) {
-        return Err("it is a copy (fork) of a process that heapprof was attached to".into());
+    if ![own_pid(pid), FORGOTTEN].contains(&view.pid) {
+        return Err(
+            "it is a copy (clone, without libc's fork) of a process that heapprof was attached to"
+                .into(),
+        );
     }
     match view.state {
         attach_state::PATCHED => {
@@ -370,7 +377,8 @@ fn patch(
     }
 }
 
-/// Makes the line of each thread begin anew: the word is zero in a thread that never allocated.
+/// Makes the line of each thread begin anew, also of one whose sampler was stopped. All is zero in
+/// a thread that never allocated.
 fn restart_countdowns(memory: &Memory, all: &AllThreads, distance: i64) {
     for (_, registers) in all.threads() {
         let pointer = registers.fs_base;
@@ -380,8 +388,10 @@ fn restart_countdowns(memory: &Memory, all: &AllThreads, distance: i64) {
         let is_glibcs = matches!(words, [first, _, third]
             if [first, third].iter().all(|&&word| u64::from_le_bytes(word) == pointer));
         let place = pointer.wrapping_add_signed(distance);
-        if is_glibcs && memory.word(place).is_ok_and(|left| left != 0) {
-            let _ = memory.write(place, &[0; 8]);
+        let anew = [0; COUNTDOWN_LEN];
+        let is_other = || memory.bytes(place, anew.len()).is_ok_and(|now| now != anew);
+        if is_glibcs && is_other() {
+            let _ = memory.write(place, &anew);
         }
     }
 }

@@ -549,6 +549,90 @@ fn a_child_of_an_attached_process_runs() {
     server.end();
 }
 
+/// A child that was forked meanwhile can be attached to, while its parent is and afterwards.
+#[test]
+fn a_child_of_an_attached_process_can_be_attached_to() {
+    let mut server = Server::start(2);
+    let code = server.code();
+    server.attached(&["-i", "1"]);
+    let child = server.tell("branch").to_string();
+    for round in 0..3 {
+        let options = ["attach", &child, "--leave", "-i", "1", "-o", "child"];
+        let _ = server.heapprof(&options).well();
+        std::thread::sleep(Duration::from_millis(200));
+        let _ = server.heapprof(&["detach", &child]).well();
+        let log = Log::read(&server.folder.path().join("child.heaplog")).whole();
+        assert_eq!(log.end(), Some(EndReason::Detached));
+        assert_eq!(log.unknown_frees(), 0);
+        let (all, in_use) = blocks(&log, 23600);
+        assert!(all > 10 && in_use <= 1, "round {round}: {all}, {in_use}");
+        fs::remove_file(server.folder.path().join("child.heaplog")).expect("a log");
+        if round == 0 {
+            server.tell("burst 10");
+            server.detached();
+        }
+    }
+    let [log] = &server.logs()[..] else {
+        panic!("{:?}", server.logs())
+    };
+    let log = Log::read(log).whole();
+    assert_eq!(blocks(&log, 23600), (0, 0), "the child's are its own");
+    assert_eq!(blocks(&log, 23100), (10, 0));
+    assert_eq!(changed(&code, &server.code()), [""; 0]);
+    server.end();
+}
+
+/// An allocator in a library that is opened meanwhile is not recorded. The log names it. The next
+/// attach finds it.
+#[test]
+fn an_allocator_that_comes_later_is_told() {
+    const TOY: &str = "#include <stddef.h>
+        static char memory[1 << 20];
+        static size_t used;
+        __attribute__((noinline)) void *toy_mallocx(size_t size, int flags)
+        {
+            size_t at = used;
+            used += (size + 15 + (size_t)flags) & ~(size_t)15;
+            return at < sizeof memory ? memory + at : NULL;
+        }
+        __attribute__((noinline)) void toy_dallocx(void *block, int flags)
+        {
+            if ((char *)block + flags == memory + used) used -= 16;
+            if (block == memory) used += 0;
+        }
+        void *get(size_t size) { return toy_mallocx(size, 0); }
+        void put(void *block) { toy_dallocx(block, 0); }";
+    let mut server = Server::start(1);
+    let path = |name: &str| server.folder.path().join(name);
+    let (source, toy) = (path("toy.c"), path("libtoy.so"));
+    fs::write(&source, TOY).expect("a folder");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&toy);
+    assert!(gcc.arg(&source).status().expect("gcc").success());
+    server.attached(&["-i", "1"]);
+    assert_eq!(server.tell(&format!("open {}", toy.display())), 10);
+    server.detached();
+    let told = |server: &Server| {
+        let log = server.logs().pop().expect("a log");
+        let log = log.to_str().expect("a path").to_owned();
+        server.heapprof(&["info", &log]).well().stdout
+    };
+    let info = told(&server);
+    let line = info.lines().find(|line| line.contains("libtoy.so are not"));
+    assert!(
+        line.is_some_and(|line| line.contains("jemalloc") && line.contains("attach again")),
+        "{info}"
+    );
+    server.attached(&["-i", "1"]);
+    assert_eq!(server.tell(&format!("open {}", toy.display())), 10);
+    server.detached();
+    let info = told(&server);
+    assert!(!info.contains("are not recorded"), "{info}");
+    let log = Log::read(&server.logs().pop().expect("a log")).whole();
+    assert_eq!(blocks(&log, 23700).0, 10);
+    server.end();
+}
+
 /// A process that ends while heapprof is attached completes its log.
 #[test]
 fn a_process_may_end_while_it_is_attached() {

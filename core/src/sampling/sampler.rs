@@ -98,6 +98,10 @@ impl Sampler {
     /// [`continue_countdown`](Self::continue_countdown).
     pub const LEFT: usize = std::mem::offset_of!(Sampler, left);
 
+    /// Bytes from [`LEFT`](Self::LEFT) on whose zeros make the next block one that is decided.
+    pub const RESTART_LEN: usize =
+        std::mem::offset_of!(Sampler, beyond) + size_of::<i64>() - Self::LEFT;
+
     /// The value of `default()`, for statics.
     pub const ZERO: Sampler = Sampler {
         left: 0,

@@ -48,6 +48,8 @@ use crate::unwind::modules;
 use crate::unwind::walk::WalkStart;
 
 mod functions;
+#[cfg(feature = "attach")]
+pub(crate) mod later;
 mod named;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod opened;
@@ -324,9 +326,10 @@ pub(crate) fn prepare(
         let start = module.address(0);
         if !is_known(start) {
             let take = &mut |planned: &Planned, _: &Range<u64>| take(&planned.jumps, start);
-            for_each_allocator(module, false, take, &mut outcomes);
+            for_each_allocator(module, false, Some(take), &mut outcomes);
         }
     }
+    later::remember_modules();
     outcomes
 }
 
@@ -340,15 +343,15 @@ fn install_in(
     outcomes: &mut Vec<Outcome>,
 ) {
     let take = &mut |planned: &Planned, code: &Range<u64>| apply(planned, code, is_at_rest);
-    for_each_allocator(module, owns_malloc, take, outcomes);
+    for_each_allocator(module, owns_malloc, Some(take), outcomes);
 }
 
 /// Prepares the taps of each allocator of a module, and hands them to `take`, with the range of the
-/// module's code.
+/// module's code. Without `take`, each allocator counts as refused, and its outcome is its name.
 fn for_each_allocator(
     module: &Module,
     owns_malloc: bool,
-    take: &mut Take<'_>,
+    mut take: Option<&mut Take<'_>>,
     outcomes: &mut Vec<Outcome>,
 ) {
     let is_program = module.is_program();
@@ -414,6 +417,12 @@ fn for_each_allocator(
             continue; // its functions have the usual names, too, and are called from our hooks
         }
         let name = format!("{} in {name}", functions.name(is_program || owns_malloc));
+        let Some(take) = &mut take else {
+            if !matches!(functions, Functions::Known(Family::Loader, _)) {
+                outcomes.push(Outcome::Refused(name));
+            }
+            continue;
+        };
         let wanted = Wanted {
             module,
             code: code.clone(),

@@ -36,7 +36,7 @@ pub(crate) fn tell_ended() {
     }
 }
 
-/// Notes the process that the block belongs to.
+/// Notes that the block belongs to this process.
 pub(crate) fn note_process() {
     heapprof_attach_block
         .pid

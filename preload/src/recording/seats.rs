@@ -33,7 +33,7 @@ use crate::unwind::walker::Walker;
 use lease::Lease;
 use rule_table_growth::{Outcome, TableGrowth};
 #[cfg(feature = "attach")]
-pub(crate) use vacancy::{equip_vacant, release};
+pub(crate) use vacancy::{equip_vacant, leave_to_parent, release};
 
 /// The maximum number of seats. Threads that are inside a hook at once are about as many as
 /// processors, plus those that were preempted in a hook.

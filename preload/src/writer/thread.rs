@@ -4,7 +4,7 @@
 //! signals.
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use heapprof_core::Look;
 use heapprof_format::EndReason;
@@ -38,6 +38,27 @@ struct Handover {
 
 /// The writer of the session while it has no thread: see [`stop_thread`].
 static HANDOVER: AtomicPtr<Handover> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Function that the writer calls before the end of a recording; 0: none.
+#[cfg(feature = "attach")]
+static BEFORE_END: AtomicUsize = AtomicUsize::new(0);
+
+/// At the first start: sets the function for the writer, which notes what the log is to tell.
+#[cfg(feature = "attach")]
+pub(crate) fn set_before_end(note: fn()) {
+    BEFORE_END.store(note as usize, Ordering::Release);
+}
+
+/// Calls the function, if the recording ends by a detach. The taps are gone, so no thread that has
+/// the loader's lock waits for the writer.
+#[cfg(feature = "attach")]
+fn note_before_end() {
+    let note = BEFORE_END.load(Ordering::Acquire);
+    if note != 0 && attach_block::is_end_asked() {
+        // SAFETY: the address of a function of that type, stored by `set_before_end`.
+        unsafe { std::mem::transmute::<usize, fn()>(note)() };
+    }
+}
 
 /// Before another recording in this process: forgets the last one. Returns false if its thread may
 /// still run.
@@ -386,6 +407,8 @@ extern "C" fn run_thread(_: *mut c_void) -> *mut c_void {
             }
             writer.hold_log();
         }
+        #[cfg(feature = "attach")]
+        note_before_end();
         if allocator::is_short() {
             writer.end_log(Some(session), EndReason::GaveUp);
         } else {

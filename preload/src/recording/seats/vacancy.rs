@@ -9,7 +9,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{INITIAL, RETIRED, SeatSlot, slots};
+use super::{INITIAL, RETIRED, SeatSlot, lease, slots};
+use crate::state::thread::Thread;
 use crate::unwind::walker::Walker;
 
 /// After a recording, in the writer, or before another one: drops the walkers, and gives back all
@@ -28,6 +29,21 @@ pub(crate) fn release() {
         }
     }
     // No hook is at work, so none is abandoned.
+    RETIRED.store(0, Ordering::SeqCst);
+}
+
+/// In a forked child: makes all seats vacant. Threads of the parent may have left walkers and spots
+/// half changed (Law 7), so none is dropped.
+pub(crate) fn leave_to_parent(thread: &Thread) {
+    lease::after_fork(thread, slots());
+    for slot in slots() {
+        slot.busy.store(true, Ordering::Relaxed);
+        slot.is_vacant.store(true, Ordering::Release);
+        slot.growth.after_fork();
+        slot.hazard.clear();
+        // SAFETY: this process has one thread, and the spot is overwritten unseen.
+        unsafe { slot.kept_spot.get().write(None) };
+    }
     RETIRED.store(0, Ordering::SeqCst);
 }
 
