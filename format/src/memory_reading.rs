@@ -119,7 +119,8 @@ fields! {
     /// stayed the same.
     HeapUntouched = 32, "heap_untouched";
     /// Touched pages without a file of mappings that the program made by recorded calls. With a
-    /// detail.
+    /// detail. Between two details, pages that the allocator cannot have are added, up to the bytes
+    /// that were mapped meanwhile.
     Mapped = 33, "mapped";
     /// Touched pages without a file of all other mappings: those made by system calls, by the
     /// loader, by libc, or before the recording. With a detail.

@@ -83,6 +83,8 @@ pub(super) struct MemoryReadings {
     detail: Option<MemoryReading>,
     /// At the last detail, touched pages without a file outside of the heap. `None`: unknown.
     others: Option<u64>,
+    /// At the last detail, the bytes of recorded mappings.
+    recorded_bytes: u64,
     /// When the session began.
     start_ns: u64,
     cgroup: Option<LimitedCgroup>,
@@ -99,6 +101,7 @@ impl MemoryReadings {
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
             others: None,
+            recorded_bytes: 0,
             start_ns: now_ns,
             cgroup: None,
             alarm: LimitAlarm::default(),
@@ -142,18 +145,24 @@ impl MemoryReadings {
             Cause::Dump => true,
             _ => self.details.allows(now_ns),
         };
+        let recorded_bytes: u64 = recorded.pieces().map(|(it, _)| it.end - it.start).sum();
         let mut mapped = None;
         if has_time {
+            self.recorded_bytes = recorded_bytes;
             let mut detail = MemoryReading::at(0);
             mapped = self.take_detail(&mut detail, &reading, main_stack, modules, recorded);
             detail.time_ns = now_ns;
             self.detail = Some(detail);
         }
         let began_ns = clock::thread_ns();
-        // Until the next detail, as if the others had stayed the same: mostly the heap changes.
+        // Until the next detail, as if the others had stayed the same: mostly the heap changes. More
+        // than the heap can have is in mappings that came meanwhile.
+        let mut new_mapped = 0;
         if let Some((all, others)) = touched(&reading).zip(self.others) {
             let heap = all.saturating_sub(others);
             reading.set(Field::HeapUntouched, used.saturating_sub(heap));
+            let came = recorded_bytes.saturating_sub(self.recorded_bytes);
+            new_mapped = heap.saturating_sub(used).min(came);
         }
         self.read_limits(&mut reading);
         ran_ns += clock::thread_ns().saturating_sub(began_ns);
@@ -162,6 +171,8 @@ impl MemoryReadings {
             for field in DETAIL {
                 reading.set(field, detail.get(field));
             }
+            let mapped = detail.get(Field::Mapped);
+            reading.set(Field::Mapped, mapped.map(|bytes| bytes + new_mapped));
             let age_ms = now_ns.saturating_sub(detail.time_ns) / 1_000_000;
             reading.set(Field::DetailAge, age_ms);
         }
