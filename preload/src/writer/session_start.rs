@@ -123,7 +123,11 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
 /// or has the writer, waits for that, until that time of the monotonic clock at most.
 pub(crate) fn settled(deadline_ns: u64) -> Option<&'static Session> {
     let mut patience = Backoff::with_limit(deadline_ns.saturating_sub(clock::now_ns()));
-    while IS_BEGINNING.load(Ordering::Acquire) && patience.pause() {}
+    while IS_BEGINNING.load(Ordering::Acquire) {
+        if !patience.pause() {
+            break;
+        }
+    }
     session::current()
 }
 
