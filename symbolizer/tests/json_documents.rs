@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 use crate::resolve_fixture::Fixture;
-use heapprof_format::{Counter, MemoryField, MemoryReading, Module, Record, Segment, WalkEnd};
+use heapprof_format::{
+    Counter, MappedMemory, MappedPart, MemoryField, MemoryReading, Module, Record, Segment, WalkEnd,
+};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
@@ -369,6 +371,15 @@ fn log_with_reading(folder: &Path) -> PathBuf {
         reading.set(field, mib << 20);
     }
     log.given(&Record::Memory(Box::new(reading)));
+    log.given(&Record::MappedMemory(MappedMemory {
+        time_ns: 5_000_000,
+        parts: vec![MappedPart {
+            name: "[heap]".into(),
+            mapped: 8 << 20,
+            resident: 2 << 20,
+            ..MappedPart::default()
+        }],
+    }));
     write(folder, "read.heaplog", &log.end())
 }
 

@@ -19,7 +19,10 @@ const MIB: u64 = 1 << 20;
 fn log() -> Vec<u8> {
     let mut log = LogBuilder::new(1);
     log.start_of("/bin/server", 77, 1);
-    let [pool, fixed] = [0x11, 0x22].map(|address| log.stack(&[1, address]));
+    for (path, start) in [("/lib/pool.so", 0x10_0000), ("/lib/fixed.so", 0x20_0000)] {
+        log.module(path, start, 0x1000);
+    }
+    let [pool, fixed] = [0x10_0011, 0x20_0022].map(|address| log.stack(&[1, address]));
     let change = |log: &mut LogBuilder, start: u64, len: u64, stack| {
         log.wait(1_000_000);
         log.record(|time_ns| {
@@ -80,12 +83,12 @@ fn mappings_are_exact_at_any_moment() {
         .display()
         .to_string();
     let at = |metric: &str, moment: &str| {
-        let lines = lines(&log, &["-m", metric, "--by", "function", "--at", moment]);
+        let lines = lines(&log, &["-m", metric, "--by", "module", "--at", moment]);
         let of = |end: &str| {
             let found = lines.iter().filter(|(name, _)| name.ends_with(end));
-            found.map(|(_, mib)| mib).sum::<f64>()
+            found.map(|(_, mib)| mib).sum::<f64>() + 0.0
         };
-        [of("10"), of("21"), lines.values().sum()]
+        [of("pool.so"), of("fixed.so"), lines.values().sum()]
     };
     // The reading behind "whole" is the nearest one, and its parts without a stack count.
     assert_eq!(at("mapped", "whole"), [30.0, 0.0, 36.0]);
