@@ -53,6 +53,7 @@ static void *is_older(void *unused)
     site_labelled(2 * SIZE);
     publish(&other);
     site_labelled(3 * SIZE);
+    pthread_barrier_wait(&step); /* no thread is in the library */
     pthread_barrier_wait(&step); /* closed */
     site_labelled(5 * SIZE);
     pthread_barrier_wait(&step); /* opened again */
@@ -84,6 +85,7 @@ int main(int argc, char **argv)
     pthread_barrier_wait(&step);
     if (pthread_create(&younger, NULL, is_younger, NULL) != 0 || pthread_join(younger, NULL) != 0)
         return 2;
+    pthread_barrier_wait(&step);
     if (dlclose(library) != 0)
         return 2;
     site_labelled(29 * SIZE);
