@@ -155,8 +155,8 @@ impl MemoryReadings {
             self.detail = Some(detail);
         }
         let began_ns = clock::thread_ns();
-        // Until the next detail, as if the others had stayed the same: mostly the heap changes. More
-        // than the heap can have is in mappings that came meanwhile.
+        // Until the next detail, as if the others had stayed the same: mostly the heap changes. If
+        // there is more than the heap can have, it is in mappings that came meanwhile.
         let mut new_mapped = 0;
         if let Some((all, others)) = touched(&reading).zip(self.others) {
             let heap = all.saturating_sub(others);
