@@ -103,7 +103,16 @@ fn sites_that_grow_are_told_from_sites_that_are_full() {
     );
     assert_eq!(document["nothing_is_wrong"], false);
 
-    let text = ok(&["explain", &log, "--width", "100"]);
+    let text = ok(&["explain", &log, "--width", "60"]);
+    // Commands are whole, to be copied.
+    let mut lines = text.lines().filter(|line| !line.contains("$ heapprof"));
+    let widest = lines
+        .by_ref()
+        .skip(4)
+        .map(|line| line.chars().count())
+        .max();
+    assert!(widest <= Some(60), "{text}");
+    let text = ok(&["explain", &log, "--width", "200"]);
     assert!(text.contains("\n 1. leak: "), "{text}");
     assert!(
         text.contains("grows by 199.9 KiB/s; 11.7 MiB in use"),

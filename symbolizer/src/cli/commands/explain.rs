@@ -134,7 +134,7 @@ impl Text<'_> {
             self.churn(number, churn, out)?;
         }
         if let Some(forecast) = &explanation.forecast {
-            writeln!(out, "{}", in_words(forecast))?;
+            self.wrapped(&in_words(forecast), "", out)?;
         }
         if explanation.is_well() {
             writeln!(out, "Nothing is wrong: no site grows, bursts or churns.")?;
@@ -179,7 +179,7 @@ impl Text<'_> {
 
     fn finding(&self, number: usize, finding: &Finding, out: &mut impl Write) -> io::Result<()> {
         self.head(number, finding.kind.name(), &finding.site, out)?;
-        writeln!(out, "    {}", evidence(finding))?;
+        self.wrapped(&evidence(finding), "    ", out)?;
         let (options, metric) = match finding.kind {
             Kind::Leak | Kind::GrowingBlock | Kind::Backlog => ("", " -m growth"),
             Kind::Burst => (" --at peak", ""),
@@ -195,16 +195,33 @@ impl Text<'_> {
             part: churn.share,
             whole: 1.0,
         };
-        writeln!(
-            out,
-            "    {} allocated, {share} of all, and {} of it freed within 10 ms",
-            Bytes(churn.allocated),
-            Percent {
-                part: churn.temporary,
-                whole: churn.allocated
-            }
-        )?;
+        let temporary = Percent {
+            part: churn.temporary,
+            whole: churn.allocated,
+        };
+        let evidence = format!(
+            "{} allocated, {share} of all, and {temporary} of it freed within 10 ms",
+            Bytes(churn.allocated)
+        );
+        self.wrapped(&evidence, "    ", out)?;
         self.command("tree", &churn.site, " -m temporary", out)
+    }
+
+    /// A text in as many lines as it needs.
+    fn wrapped(&self, text: &str, indent: &str, out: &mut impl Write) -> io::Result<()> {
+        let mut line = String::new();
+        for word in text.split(' ') {
+            let len = indent.len() + line.chars().count() + 1 + word.chars().count();
+            if !line.is_empty() && len > self.width {
+                writeln!(out, "{indent}{line}")?;
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        writeln!(out, "{indent}{line}")
     }
 
     /// The command that shows more.
