@@ -169,7 +169,7 @@ fn bash_completes_commands_options_and_values() {
             .expect("bash runs");
         stdout(&output).lines().map(String::from).collect()
     };
-    assert_eq!(complete(&["heapprof", "exp"]), ["export"]);
+    assert_eq!(complete(&["heapprof", "expo"]), ["export"]);
     assert_eq!(complete(&["heapprof", "top", "--foc"]), ["--focus"]);
     let groups = complete(&["heapprof", "top", "--by", ""]);
     for group in [
