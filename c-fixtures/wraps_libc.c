@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -73,6 +74,25 @@ static int calls_ids(void)
            + setgroups(n < 0 ? 0 : (size_t)n, groups) + initgroups("root", group);
 }
 
+/* Mappings large enough to be recorded. */
+static void maps(void)
+{
+    enum { SIZE = 1 << 20, ALL = PROT_READ | PROT_WRITE, OWN = MAP_PRIVATE | MAP_ANONYMOUS };
+    char *pages = mmap(NULL, SIZE, ALL, OWN, -1, 0);
+    if (pages == MAP_FAILED)
+        return;
+    char *moved = mremap(pages, SIZE, 2 * SIZE, MREMAP_MAYMOVE);
+    munmap(moved == MAP_FAILED ? pages : moved, 2 * SIZE);
+#ifdef __GLIBC__
+    pages = mmap64(NULL, SIZE, ALL, OWN, -1, 0);
+    if (pages != MAP_FAILED)
+        munmap(pages, SIZE);
+#endif
+    void *end = sbrk(0);
+    if (brk(end) != 0)
+        printf("note brk\n");
+}
+
 static void calls_others(void)
 {
     char name[16];
@@ -118,6 +138,7 @@ int main(void)
     pthread_join(thread, NULL);
     calls_exec();
     int ids = calls_ids();
+    maps();
     calls_others();
     program_calls(0);
     int statuses[] = {status_of_child(0), status_of_child(1), status_of_child(2)};
