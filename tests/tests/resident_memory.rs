@@ -96,7 +96,13 @@ fn resident_memory() {
     let untouched = before["untouched"] - buffers["untouched"];
     // The allocator maps more than the buffers need. The rest is free, and not touched either.
     let spare = buffers["dirty"] - before["dirty"];
-    assert_near("untouched", untouched - spare, 8.0 * 4.0 * MIB);
+    // Free pages decay between the two dumps. Each dump is right within 2 % of what is resident.
+    let error = (untouched - spare - 8.0 * 4.0 * MIB).abs();
+    let resident = of("phase-slabs", "resident") + of("phase-buffers", "resident");
+    assert!(
+        error < 0.02 * resident,
+        "untouched: {error} of {resident} are wrong"
+    );
     let (rest, _) = waterfall(&ran, "phase-rest");
     assert_near("stacks", rest["stacks"], of("phase-rest", "stacks"));
     assert_near("shared", rest["shared"], of("phase-rest", "shared"));
