@@ -477,6 +477,8 @@ fn send_end(session: &Session, lane: &Lane, at: Ticks, thread: &Thread, id: u64)
 
 /// Returns the hash of this thread's stack, from a call of the exported function around `entry`.
 /// The writer gets the frames. `None`: there was no seat, or no room.
+#[cold]
+#[inline(never)]
 pub(super) fn stack_of(
     entered: &Entered,
     session: &Session,
@@ -491,6 +493,7 @@ pub(super) fn stack_of(
 
 /// Walks the stack and returns its hash. The writer gets the frames before the caller's record.
 /// `None`: there was no room for the frames.
+#[inline(always)]
 fn walk_stack(
     entered: &Entered,
     session: &Session,
