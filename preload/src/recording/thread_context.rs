@@ -40,8 +40,12 @@ const LENGTH_AT: usize = 26;
 const PAGE: u64 = 4096;
 
 /// Where the pointer is; null: the program has none. Never freed, because a thread may be reading
-/// it. A program changes it as seldom as it opens or closes the library with the pointer.
+/// it.
 static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+/// The place that was found last. While any library is closed, [`PLACE`] is null; if the pointer is
+/// found at the same place again, this one serves again. So a place is made only when the library
+/// with the pointer is opened.
+static FOUND: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The place of the pointer in each thread.
 #[derive(PartialEq)]
@@ -62,14 +66,18 @@ pub(crate) fn look(at_start: bool) -> bool {
         let block = thread_locals::block_of(module, at_start).filter(is_kept)?;
         Some(Place { block, offset })
     });
+    let Some(found) = found else {
+        PLACE.store(std::ptr::null_mut(), Ordering::Release);
+        return false;
+    };
+    let mut place = FOUND.load(Ordering::Acquire);
     // SAFETY: null, or a place that is never freed.
-    let before = unsafe { PLACE.load(Ordering::Acquire).as_ref() };
-    if found.as_ref() != before {
-        let place = found.map_or(std::ptr::null_mut(), |it| Box::into_raw(Box::new(it)));
-        PLACE.store(place, Ordering::Release);
-        return !place.is_null();
+    if unsafe { place.as_ref() } != Some(&found) {
+        place = Box::into_raw(Box::new(found));
+        FOUND.store(place, Ordering::Release);
     }
-    before.is_some()
+    PLACE.store(place, Ordering::Release);
+    true
 }
 
 /// Before the program closes a library: forgets the pointer, whose memory may go with it. Returns
