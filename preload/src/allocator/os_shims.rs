@@ -21,13 +21,12 @@ use crate::arch::system_call::{
 };
 use crate::os::environment;
 use crate::os::libc_trampolines::LibcFunction;
-use crate::os::{errno, sys};
+use crate::os::{errno, mapping_shims, sys};
 
 hidden_jump! { "__wrap_mmap" => map }
 hidden_jump! { "madvise" => advise }
 hidden_jump! { "mprotect" => protect }
 
-static MMAP: LibcFunction = LibcFunction::new(c"mmap");
 static MADVISE: LibcFunction = LibcFunction::new(c"madvise");
 static MPROTECT: LibcFunction = LibcFunction::new(c"mprotect");
 
@@ -50,17 +49,8 @@ unsafe extern "C" fn map(
     let place = address.is_null().then(|| sys::take_place(len));
     let address = place.map_or(address, |place| place.start as *mut c_void);
     let errno_before = errno::get();
-    let mapping = match MMAP.address() {
-        Some(found) => {
-            type Mmap =
-                unsafe extern "C" fn(*mut c_void, usize, c_int, c_int, c_int, i64) -> *mut c_void;
-            // SAFETY: libc's function of that name, which has this type.
-            let mmap: Mmap = unsafe { std::mem::transmute(found) };
-            // SAFETY: the caller's promise.
-            unsafe { mmap(address, len, protection, flags, file, offset) }
-        }
-        None => libc::MAP_FAILED,
-    };
+    // SAFETY: the caller's promise.
+    let mapping = unsafe { mapping_shims::map(address, len, protection, flags, file, offset) };
     if mapping != libc::MAP_FAILED {
         return mapping;
     }

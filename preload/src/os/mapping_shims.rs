@@ -26,7 +26,7 @@ static SBRK: LibcFunction = LibcFunction::new(c"sbrk");
 ///
 /// # Safety
 /// As mmap(2).
-unsafe extern "C" fn map(
+pub(crate) unsafe extern "C" fn map(
     address: *mut c_void,
     len: usize,
     protection: c_int,
