@@ -453,13 +453,17 @@ fn rotation_at_the_limit_of_descriptors() {
             while (n > 0) close(fds[--n]);
             return unused;
         }
-        /* The writer looks for a descriptor now and then: on a busy machine it takes its time to find one. */
+        /* A segment that finds no descriptor for its next frame is removed again. So one is whole only when another
+         * number follows it. The writer looks for a descriptor now and then: on a busy machine it takes its time. */
         static int has_rotated(void)
         {
+            static int first;
             char name[64];
             for (int n = 1; n < 100; n++) {
                 snprintf(name, sizeof name, "t_%d.%04d.heaplog", getpid(), n);
-                if (access(name, F_OK) == 0) return 1;
+                if (access(name, F_OK)) continue;
+                if (first && n > first) return 1;
+                if (!first) first = n;
             }
             return 0;
         }
