@@ -92,6 +92,15 @@ pub struct Sampler {
     unmarked: bool,
 }
 
+/// The place on the line at which a thread has suspended it.
+#[derive(Debug)]
+#[must_use = "without it the line stays suspended"]
+pub struct Suspended {
+    left: i64,
+    beyond: i64,
+    end: u64,
+}
+
 impl Sampler {
     /// Offset of `left`, for assembly. [`passes`](Self::passes) is: subtract the block's bytes (1
     /// for an empty block) from this signed number. If the result is negative, call
@@ -143,6 +152,28 @@ impl Sampler {
     #[cold]
     pub fn retract(&mut self, size: usize) {
         self.end = self.end.wrapping_sub(bytes_laid(size) as u64);
+    }
+
+    /// Suspends the line: until [`resume`](Self::resume), blocks lay nothing on it and none is due.
+    /// So a block is laid once when the function that allocates it calls another one.
+    pub fn suspend(&mut self) -> Suspended {
+        let suspended = Suspended {
+            left: self.left,
+            beyond: self.beyond,
+            end: self.end,
+        };
+        (self.left, self.beyond) = (NEVER, NEVER);
+        suspended
+    }
+
+    /// Resumes the line where it was suspended, unless it was restarted meanwhile (see
+    /// [`RESTART_LEN`](Self::RESTART_LEN)).
+    pub fn resume(&mut self, suspended: Suspended) {
+        // Only a restart makes it 0.
+        if self.beyond != 0 {
+            let Suspended { left, beyond, end } = suspended;
+            (self.left, self.beyond, self.end) = (left, beyond, end);
+        }
     }
 
     /// Returns the number of bytes ever laid on the line, wrapping.
@@ -363,6 +394,35 @@ mod tests {
         };
         assert_eq!(marks(1), marks(1));
         assert_ne!(marks(1), marks(2));
+    }
+
+    #[test]
+    fn a_suspended_line_stays_where_it_is() {
+        for interval in [0, 1, 4096, 3 * STRIDE] {
+            let mut sampler = Sampler::default();
+            sampler.start(5, interval);
+            sampler.passes(100);
+            let before = format!("{sampler:?}");
+            let suspended = sampler.suspend();
+            let within = sampler.suspend();
+            for size in [1, 5000, 100 << 20, 1 << 62] {
+                assert!(sampler.passes(size), "{interval}: {size}");
+            }
+            sampler.resume(within);
+            assert!(sampler.passes(usize::MAX));
+            sampler.resume(suspended);
+            assert_eq!(format!("{sampler:?}"), before);
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_restarted_while_it_is_suspended_stays_so() {
+        let mut sampler = Sampler::default();
+        sampler.start(5, 1 << 30);
+        let suspended = sampler.suspend();
+        (sampler.left, sampler.beyond) = (0, 0);
+        sampler.resume(suspended);
+        assert!(!sampler.passes(1));
     }
 
     const MARKED_LATER: u64 = 1 << 50;

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use heapprof_core::{EntryPatch, Filter, Refusal};
+use heapprof_core::{EntryPatch, Filter, Refusal, Sampler, Suspended};
 
 use crate::allocator::{self, Fit};
 use crate::arch::tap_stubs::{Check, Exit, Registers, TAIL, call_moved, tail, tap_entry_stub};
@@ -67,12 +67,14 @@ struct Tap {
 }
 
 impl Tap {
-    /// Calls the function. Blocks that are allocated in the call are not recorded.
+    /// Calls the function. Blocks that are allocated in the call are not recorded, and lay nothing
+    /// on the thread's line: by their checks they would lay the caller's bytes once more.
     fn call(&self, registers: &Registers) -> usize {
         let thread = thread::current();
         let _within = Within {
             thread,
             was_inside: thread.inside.replace(Inside::Ours),
+            suspended: Some(thread.with_sampler(Sampler::suspend)),
         };
         // SAFETY: the moved instructions, which continue as the function does. The registers are
         // those of the program's call.
@@ -84,10 +86,14 @@ impl Tap {
 struct Within<'a> {
     thread: &'a Thread,
     was_inside: Inside,
+    suspended: Option<Suspended>,
 }
 
 impl Drop for Within<'_> {
     fn drop(&mut self) {
+        if let Some(suspended) = self.suspended.take() {
+            self.thread.with_sampler(|line| line.resume(suspended));
+        }
         self.thread.inside.set(self.was_inside);
     }
 }

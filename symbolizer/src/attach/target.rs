@@ -173,6 +173,9 @@ fn check_processor() -> Result<(), String> {
     }
 }
 
+/// Why a program of an old glibc is refused: `dlopen` is in a library of its own there.
+const OLD_GLIBC: &str = "its glibc is older than 2.34; start it by heapprof run";
+
 /// Functions of runtimes that are the allocator of a program and see each of its accesses.
 const SANITIZERS: [(&str, &str); 4] = [
     ("__asan_init", "AddressSanitizer"),
@@ -210,16 +213,21 @@ impl Target {
             );
         }
         let libc = modules.iter().position(|module| module.file() == LIBC);
-        let Some(libc) = libc.filter(|_| has("ld-linux-x86-64.so")) else {
-            return Err(
-                "it is linked statically, or with a C library that is not glibc, so no library can be \
-                 loaded into it; link it dynamically"
-                    .into(),
-            );
+        let has_loader = has("ld-linux-x86-64.so");
+        let Some(libc) = libc.filter(|_| has_loader) else {
+            // Files of an older glibc have its version in their names.
+            let why = if has("ld-2.") || has("libc-2.") {
+                OLD_GLIBC
+            } else if has_loader {
+                "its C library is not loaded yet, or is not glibc; try again when it runs"
+            } else {
+                "it is linked statically, or with a C library that is not glibc, so no library can \
+                 be loaded into it; link it dynamically"
+            };
+            return Err(why.into());
         };
         let symbols = modules[libc].symbols(&memory, false);
-        let functions = Functions::among(&symbols)
-            .ok_or("its glibc is older than 2.34; start it by heapprof run")?;
+        let functions = Functions::among(&symbols).ok_or(OLD_GLIBC)?;
         let mut sanitizer = None;
         let mut is_allocator = |(number, module): (usize, &Module)| {
             if number == libc
