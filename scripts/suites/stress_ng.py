@@ -21,13 +21,14 @@ SECONDS = 1
 # Memory, processes, threads, signals, filters of system calls, descriptors, and programs of many
 # small blocks. Not here: stressors of devices, networks and processor instructions. Nor stressors
 # that as root may change the machine (cpu-online, klog, opcode, procfs, reboot, swap, syscall,
-# sysinval, umount), that fill its disk (fallocate, resources), or that share a port (sock, udp).
+# sysinval, umount), that fill its disk (fallocate, forkheavy, resources), or that share a port
+# (sock, udp).
 STRESSORS = """
 malloc memcpy memfd memrate memthrash mergesort qsort heapsort radixsort shellsort bsearch hsearch lsearch tsearch tree skiplist
 judy list str wcs zlib hash sparsematrix matrix-3d randlist fp
 mmap mmapaddr mmapfixed mmapfork mmapmany mremap munmap madvise mprotect mincore mlock mlockmany msync msyncmany remap pkey
 brk bigheap stack stackmmap vm vm-addr vm-rw vm-segv vm-splice userfaultfd shm shm-sysv tlb-shootdown bad-altstack secretmem
-fork forkheavy vfork vforkmany clone spawn exec exit-group daemon zombie wait session rmap kill
+fork vfork vforkmany clone spawn exec exit-group daemon zombie wait session rmap kill
 pthread mutex sem sem-sysv futex context switch membarrier rseq race-sched schedpolicy affinity longjmp funccall funcret
 signal sigabrt sigchld sigfd sigfpe sigio signest sigpending sigpipe sigq sigrt sigsegv sigsuspend sigtrap alarm itimer timer
 timerfd hrtimers nanosleep

@@ -108,7 +108,7 @@ pub use naming::growing::GrowingNames;
 pub use naming::paths::Paths;
 pub use naming::site::{Site, SiteKey, SiteMap, Sites, is_allocator};
 pub use naming::symbols::{Symbols, Unnamed};
-pub use naming::tree::{Direction, Node, Tree};
+pub use naming::tree::{Direction, Node, Plumbing, Tree};
 pub use naming::type_name::type_of;
 pub use presence::raise_limit_of_files;
 pub use read::dump::profile_of_dump;

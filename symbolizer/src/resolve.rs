@@ -43,6 +43,7 @@
 mod allocators;
 pub(crate) mod archive;
 mod completion;
+mod cpp_name;
 mod debuginfod;
 mod demangle;
 mod dwarf;

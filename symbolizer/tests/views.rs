@@ -12,7 +12,7 @@ use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::resolve::Frame;
 use heapprof_symbolizer::{
-    By, Direction, Filter, Metric, Node, Profile, Symbols, Tree, groups, profile_of_log,
+    By, Direction, Filter, Metric, Node, Plumbing, Profile, Symbols, Tree, groups, profile_of_log,
 };
 use prost::Message;
 use serde::Deserialize;
@@ -186,6 +186,7 @@ fn trees_go_down_to_callees_and_up_to_callers() {
             By::Function,
             direction,
             Metric::AllocatedBytes.into(),
+            Plumbing::Folded,
         );
         let mut text = String::new();
         shown(&tree, tree.root(), &mut text);
@@ -208,6 +209,55 @@ fn trees_go_down_to_callees_and_up_to_callers() {
         "demo::init(int) 8388608\n main 8388608\n  [libc.so.6+0x100] 8388608\n"
     );
     assert_eq!(tree(&Direction::Callers("nobody".into())), "");
+}
+
+/// A tree shows the function of the standard library that the program calls, and none inside it.
+#[test]
+fn a_tree_folds_the_plumbing_of_libraries() {
+    let (profile, symbols) = named(&[
+        "main",
+        "Sessions::open(int)",
+        "std::vector<int>::push_back(int const&)",
+        "void std::vector<int>::_M_realloc_insert<int const&>(int const&)",
+        "std::for_each<int*, Visit>(int*, int*, Visit)",
+        "Visit::operator()(int)",
+        "std::string::_M_create(unsigned long&, unsigned long)",
+        "operator new(unsigned long)",
+        "malloc",
+    ]);
+    let tree = |direction: Direction, plumbing| {
+        let metric = Metric::InUseBytes.into();
+        let tree = Tree::of(
+            &profile,
+            &symbols,
+            By::Function,
+            &direction,
+            metric,
+            plumbing,
+        );
+        let names = tree.nodes().iter().skip(1).map(|node| tree.name(node));
+        names.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        tree(Direction::Down, Plumbing::Folded),
+        [
+            "main",
+            "Sessions::open(int)",
+            "std::vector<int>::push_back(int const&)",
+            "Visit::operator()(int)",
+            "std::string::_M_create(unsigned long&, unsigned long)",
+        ]
+    );
+    assert_eq!(tree(Direction::Down, Plumbing::Shown).len(), 9);
+    // A function that is asked for is not folded.
+    assert_eq!(
+        tree(Direction::Callers("malloc".into()), Plumbing::Folded)[..3],
+        [
+            "malloc",
+            "std::string::_M_create(unsigned long&, unsigned long)",
+            "Visit::operator()(int)",
+        ]
+    );
 }
 
 /// Deeper than a thread's stack has room for a call each: 2,000 frames of 25 functions, 24 of them
@@ -235,7 +285,8 @@ fn a_tree_may_be_deep() {
         Direction::Callees("f24".into()),
     ] {
         let metric = Metric::InUseBytes;
-        let tree = Tree::of(&profile, &symbols, By::Function, &direction, metric.into());
+        let (by, plumbing) = (By::Function, Plumbing::Folded);
+        let tree = Tree::of(&profile, &symbols, by, &direction, metric.into(), plumbing);
         assert_eq!(tree.root().total.in_use_bytes, 2 * 4096);
         let deepest = tree.nodes().last().unwrap();
         assert_eq!((deepest.depth(), deepest.own.in_use_bytes), (DEPTH, 4096));
@@ -417,6 +468,7 @@ fn a_recursive_function_counts_each_block_once() {
             By::Function,
             &direction,
             Metric::InUseBytes.into(),
+            Plumbing::Folded,
         );
         assert_eq!(tree.root().total.in_use_bytes, 4096, "{direction:?}");
     }

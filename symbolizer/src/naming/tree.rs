@@ -12,6 +12,7 @@ use crate::model::metric::Numbers;
 use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::crate_name::without_return_type;
 use crate::naming::group::{By, parts};
+use crate::naming::site::is_plumbing;
 use crate::naming::symbols::Symbols;
 
 /// Where a tree begins and where it leads.
@@ -24,6 +25,16 @@ pub enum Direction {
     Callers(String),
     /// From that function to those it called.
     Callees(String),
+}
+
+/// The part that a tree shows of the frames in standard libraries and allocators.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Plumbing {
+    /// The outermost one of the frames that call each other there. The program has called it.
+    #[default]
+    Folded,
+    /// All frames.
+    Shown,
 }
 
 /// A node: one frame (or group) below the same others.
@@ -75,12 +86,15 @@ impl Tree {
         by: By,
         direction: &Direction,
         measure: Measure,
+        plumbing: Plumbing,
     ) -> Tree {
         let mut paths = Paths {
             profile,
             symbols,
             by: if by.is_place() { by } else { By::Function },
             direction,
+            // Groups that are wider than a function say themselves what is the library's.
+            folds: plumbing == Plumbing::Folded && !is_wide(by),
             names: Names::default(),
             frames: HashMap::new(),
         };
@@ -276,8 +290,20 @@ impl Shape {
     }
 }
 
-/// A frame's name, and whether it is the function that was asked for.
-type Step = (u32, bool);
+/// A frame in a path.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    name: u32,
+    /// True for the function that was asked for.
+    asked: bool,
+    /// True for the plumbing of a standard library, and for an allocation function.
+    plumbing: bool,
+}
+
+/// Returns true for groups by which all frames that stay inside are one step.
+fn is_wide(by: By) -> bool {
+    matches!(by, By::File | By::Module | By::Crate)
+}
 
 /// Gives the paths of stacks.
 struct Paths<'a> {
@@ -285,6 +311,8 @@ struct Paths<'a> {
     symbols: &'a Symbols,
     by: By,
     direction: &'a Direction,
+    /// True if only the outermost one of frames of plumbing that call each other is a step.
+    folds: bool,
     names: Names,
     /// The steps of each place, innermost first: stacks share most places.
     frames: HashMap<Place, Vec<Step>>,
@@ -294,21 +322,31 @@ impl Paths<'_> {
     /// The frames of a stack, outermost first.
     fn of(&mut self, stack: &CallStack) -> Vec<Step> {
         let profile = self.profile;
-        // By these, what stays inside is one step.
-        let is_wide = matches!(self.by, By::File | By::Module | By::Crate);
+        let is_wide = is_wide(self.by);
         let mut path: Vec<Step> = Vec::new();
         for place in profile.places(stack) {
-            for &(name, asked) in self.frames_of(place) {
+            for &step in self.frames_of(place) {
                 match path.last_mut() {
-                    Some(last) if is_wide && last.0 == name => last.1 |= asked,
-                    _ => path.push((name, asked)),
+                    Some(last) if is_wide && last.name == step.name => last.asked |= step.asked,
+                    _ => path.push(step),
                 }
             }
         }
         if path.is_empty() {
-            path.push((self.names.number("(no stack)".into()), false));
+            path.push(Step {
+                name: self.names.number("(no stack)".into()),
+                asked: false,
+                plumbing: false,
+            });
         }
         path.reverse();
+        if self.folds {
+            let mut was_plumbing = false;
+            path.retain(|step| {
+                let is_inside = std::mem::replace(&mut was_plumbing, step.plumbing);
+                step.asked || !(is_inside && step.plumbing)
+            });
+        }
         path
     }
 
@@ -320,6 +358,7 @@ impl Paths<'_> {
             direction,
             names,
             frames,
+            ..
         } = self;
         frames.entry(place).or_insert_with(|| {
             let frames = symbols.frames(place).iter();
@@ -331,8 +370,13 @@ impl Paths<'_> {
                             is_called(&symbols.function(profile, place, frame), wanted)
                         }
                     };
-                    let name = by.of_frame(profile, symbols, place, frame);
-                    (names.number(name), asked)
+                    let function = symbols.function(profile, place, frame);
+                    let module = profile.module_of(place);
+                    Step {
+                        name: names.number(by.of_frame(profile, symbols, place, frame)),
+                        asked,
+                        plumbing: is_plumbing(module, &function, frame.file.as_deref()),
+                    }
                 })
                 .collect()
         })
@@ -389,15 +433,15 @@ fn without_brackets(name: &str, open: char, close: char) -> &str {
 /// function, the outermost call has the callees and the innermost the callers, so that each block
 /// counts once.
 fn walk<'a>(path: &'a [Step], direction: &Direction) -> Option<Box<dyn Iterator<Item = u32> + 'a>> {
-    let name = |&(name, _): &Step| name;
+    let name = |step: &Step| step.name;
     Some(match direction {
         Direction::Down => Box::new(path.iter().map(name)),
         Direction::Callees(_) => {
-            let at = path.iter().position(|(_, asked)| *asked)?;
+            let at = path.iter().position(|step| step.asked)?;
             Box::new(path[at..].iter().map(name))
         }
         Direction::Callers(_) => {
-            let at = path.iter().rposition(|(_, asked)| *asked)?;
+            let at = path.iter().rposition(|step| step.asked)?;
             Box::new(path[..=at].iter().rev().map(name))
         }
     })

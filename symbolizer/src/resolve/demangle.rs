@@ -6,6 +6,7 @@
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::cpp_name;
 use super::length::{LONGEST_LINKAGE, shortened, within};
 
 /// Ends substitution bombs: what is shown is shorter, but its end decides where it is cut.
@@ -13,7 +14,8 @@ const LONGEST_DEMANGLED: usize = 16 << 10;
 
 /// The readable form of a Rust or C++ linkage name; `None` when it is neither, or cannot be read.
 ///
-/// Rust's hashes are left out (`core::fmt::write`, not `core::fmt::write::h1234…`).
+/// Rust's hashes are left out (`core::fmt::write`, not `core::fmt::write::h1234…`), and what C++
+/// has by default (`std::string`, `std::vector<int>`).
 pub fn demangle(raw: &str) -> Option<String> {
     if raw.len() > LONGEST_LINKAGE || !may_be_mangled(raw) {
         return None;
@@ -53,7 +55,8 @@ fn cpp(raw: &str) -> Option<String> {
         let mut out = Bounded::default();
         let options = cpp_demangle::DemangleOptions::default();
         let written = symbol.structured_demangle(&mut out, &options).is_ok();
-        out.text_if(written).map(without_empty_packs)
+        out.text_if(written)
+            .map(|name| cpp_name::short(&without_empty_packs(name)))
     }))
     .ok()
     .flatten()

@@ -5,8 +5,8 @@ mod json;
 use std::io::{self, Write};
 
 use heapprof_symbolizer::{
-    By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Precision,
-    Printable, Reading, Scale, Tree, cut,
+    By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Plumbing,
+    Precision, Printable, Reading, Scale, Tree, cut,
 };
 
 use crate::cli::inputs::source::Source;
@@ -59,6 +59,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = count, allow_negative_numbers = true)]
     depth: usize,
 
+    /// Show each frame inside the standard library and the allocator; otherwise only the function
+    /// that the program calls there
+    #[arg(long)]
+    all_frames: bool,
+
     /// JSON, with all four metrics and all branches
     #[arg(long)]
     json: bool,
@@ -90,7 +95,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(function)) => Direction::Callees(function.clone()),
         (None, None) => Direction::Down,
     };
-    let tree = Tree::of(&profile, &symbols, by, &direction, measure);
+    let plumbing = match args.all_frames {
+        true => Plumbing::Shown,
+        false => Plumbing::Folded,
+    };
+    let tree = Tree::of(&profile, &symbols, by, &direction, measure, plumbing);
     Destination::Stdout.write(|out| {
         if args.json {
             return json::write(&profile, &tree, measure, out);
@@ -106,7 +115,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if shown == 0.0 {
             let why = why_nothing(&direction, measure, tree.root(), || {
                 let all = Metric::AllocatedBytes.into();
-                Tree::of(&profile, &symbols, By::Function, &Direction::Down, all)
+                let (by, down) = (By::Function, Direction::Down);
+                Tree::of(&profile, &symbols, by, &down, all, Plumbing::Shown)
             });
             return writeln!(out, "  nothing: {why}");
         }
