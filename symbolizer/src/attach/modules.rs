@@ -16,6 +16,7 @@ const MOST_BYTES: u64 = 256 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct Mapping {
     pub(super) range: Range<u64>,
+    pub(super) is_executable: bool,
     pub(super) offset: u64,
     pub(super) path: String,
 }
@@ -29,13 +30,14 @@ pub(super) fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
 fn mapping(line: &str) -> Option<Mapping> {
     let (range, rest) = line.split_once(' ')?;
     let (start, end) = range.split_once('-')?;
-    let (_access, rest) = rest.split_once(' ')?;
+    let (access, rest) = rest.split_once(' ')?;
     let (offset, rest) = rest.split_once(' ')?;
     let (_device, rest) = rest.split_once(' ')?;
     let (_inode, path) = rest.split_once(' ').unwrap_or((rest, ""));
     let hex = |text| u64::from_str_radix(text, 16).ok();
     Some(Mapping {
         range: hex(start)?..hex(end)?,
+        is_executable: access.contains('x'),
         offset: hex(offset)?,
         path: path.trim_start().to_owned(),
     })
@@ -70,7 +72,8 @@ pub(super) struct UnwindSections {
     pub(super) frames_bytes: Vec<u8>,
 }
 
-/// Returns the modules of the memory map.
+/// Returns the modules of the memory map. A file that is mapped to be read, as debuggers and
+/// backtraces do with libraries, is none.
 pub(super) fn modules(memory: &Memory, map: &[Mapping]) -> Vec<Module> {
     let mut found: Vec<Module> = Vec::new();
     for mapping in map {
@@ -82,6 +85,7 @@ pub(super) fn modules(memory: &Memory, map: &[Mapping]) -> Vec<Module> {
                 .iter()
                 .any(|module| module.range.contains(&mapping.range.start))
             && let Some(module) = Module::read(memory, mapping)
+            && module.is_loaded(map)
         {
             found.push(module);
         }
@@ -147,6 +151,14 @@ impl Module {
             }
         }
         first.map(|_| module)
+    }
+
+    /// Returns true if the segments with code are executable.
+    fn is_loaded(&self, map: &[Mapping]) -> bool {
+        self.code.iter().all(|code| {
+            let mut there = map.iter().filter(|it| it.range.contains(&code.start));
+            there.any(|mapping| mapping.is_executable)
+        })
     }
 
     /// Returns the file's name without folders, and without the kernel's remark about its end.
@@ -273,12 +285,13 @@ mod tests {
             "7f01a000-7f01b000 r-xp 00002000 08:01 77                         /usr/lib/a b.so";
         let mapping = mapping(line).expect("a line");
         assert_eq!(mapping.range, 0x7f01_a000..0x7f01_b000);
+        assert!(mapping.is_executable);
         assert_eq!(
             (mapping.offset, &mapping.path[..]),
             (0x2000, "/usr/lib/a b.so")
         );
         let nameless = super::mapping("1000-2000 rw-p 00000000 00:00 0 ").expect("a line");
-        assert_eq!(nameless.path, "");
+        assert_eq!((&nameless.path[..], nameless.is_executable), ("", false));
     }
 
     #[test]
@@ -298,5 +311,27 @@ mod tests {
             libc::malloc as *const () as u64
         );
         assert!(libc.unwind_sections(&memory).is_some());
+    }
+
+    /// The kernel puts the copy below the library, so it comes first in the map.
+    #[test]
+    fn a_library_that_is_mapped_to_be_read_is_no_module() {
+        let pid = std::process::id();
+        let memory = Memory::open(pid).expect("our own memory");
+        let of = || {
+            let map = mappings(pid).expect("our own map");
+            let all = modules(&memory, &map).into_iter();
+            let mut libcs = all.filter(|module| module.file() == "libc.so.6");
+            (libcs.next(), libcs.count())
+        };
+        let (Some(libc), 0) = of() else {
+            return; // over musl
+        };
+        let file = fs::File::open(&libc.path).expect("libc's file");
+        // SAFETY: nobody changes the file meanwhile.
+        let copy = unsafe { memmap2::Mmap::map(&file) }.expect("a mapping");
+        let (found, others) = of();
+        assert_eq!((found.map(|it| it.range), others), (Some(libc.range), 0));
+        drop(copy);
     }
 }
