@@ -165,6 +165,11 @@ impl Follower {
         self.file = None;
     }
 
+    /// About the bytes of the fold in memory, if it has a room.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.fold().map_or(0, Fold::bytes)
+    }
+
     /// Whether there is a fold.
     pub(crate) fn is_read(&self) -> bool {
         self.file.is_some()
@@ -279,9 +284,9 @@ impl Follower {
     }
 
     /// The averages up to that time, which is not before the last event; none at the first call.
-    /// Others are kept from there on.
+    /// Others are kept from there on, unless that is the start of the process.
     pub(crate) fn take_averages(&mut self, end_ns: u64) -> Averages {
-        self.options.averages_since_ns = Some(end_ns);
+        self.options.averages_since_ns = Some(end_ns).filter(|&end_ns| end_ns > 0);
         let open = self.file.as_mut();
         open.map_or_else(Averages::default, |open| {
             open.heir.fold_mut().take_averages(end_ns)

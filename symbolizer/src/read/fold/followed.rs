@@ -27,10 +27,11 @@ impl Fold {
         self
     }
 
-    /// Returns the averages up to now, if any were kept, and keeps others from that time on.
+    /// Returns the averages up to now, if any were kept, and keeps others from that time on; none
+    /// from the start of the process on.
     pub(crate) fn take_averages(&mut self, since_ns: u64) -> Averages {
-        let next = Some(Averages::since(since_ns));
-        std::mem::replace(&mut self.averages, next).unwrap_or_default()
+        let next = Some(since_ns).filter(|&since_ns| since_ns > 0);
+        std::mem::replace(&mut self.averages, next.map(Averages::since)).unwrap_or_default()
     }
 
     pub(super) fn average_alloc(&mut self, stack: u32, weight: &Weight, time_ns: u64) {
@@ -55,6 +56,11 @@ impl Fold {
     pub(crate) fn with_room(mut self, room: Option<Room>) -> Self {
         self.room = room;
         self
+    }
+
+    /// Returns about how many bytes it has in memory, if it has a room.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.room.as_ref().map_or(0, Room::taken)
     }
 
     /// Returns how many records were left out because there was no room.
@@ -164,7 +170,7 @@ mod tests {
         #[test]
         fn averages_are_the_area_under_the_curve(
             blocks in prop::collection::vec((0u64..1000, 0u64..1000, 1u64..5000), 1..40),
-            begin in 0u64..400,
+            begin in 1u64..400,
             length in 1u64..400,
         ) {
             let end = begin + length;

@@ -38,7 +38,7 @@ impl SharedRoom {
 
     /// Bytes that are taken.
     #[cfg(test)]
-    pub(super) fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.taken.load(Relaxed)
     }
 
@@ -54,6 +54,11 @@ impl SharedRoom {
 }
 
 impl Room {
+    /// Bytes that are taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// Takes bytes. False: there are none, and something is left out.
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         let fits = self.taken.saturating_add(bytes) <= self.most
