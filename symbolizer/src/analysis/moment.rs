@@ -197,9 +197,9 @@ impl Moment {
                     Some(cut) => Ok(cut),
                     None => Err(MomentError::NoMarker {
                         name: name.clone(),
-                        markers: run
-                            .markers
-                            .iter()
+                        // Those that somebody named come first: dumps may be many.
+                        markers: (run.markers.iter().filter(|it| !it.is_of_dump()))
+                            .chain(run.markers.iter().filter(|it| it.is_of_dump()))
                             .map(|marker| marker.name.clone())
                             .collect(),
                     }),
@@ -343,7 +343,7 @@ mod tests {
             "21 s is after the log's last record, at 20.000000 s"
         );
         assert!(text(find("2025-12-31T23:59:59Z")).contains("before the start"));
-        assert!(text(find("lunch")).contains("its markers are dump: 1, dump"));
+        assert!(text(find("lunch")).contains("its markers are dump, dump: 1"));
         assert!(text(find("")).contains("\"\" is neither a time"));
     }
 }

@@ -85,6 +85,9 @@ pub struct Notice {
     pub text: String,
 }
 
+/// The begin of the name of a moment at which a dump was written.
+const DUMP: &str = "dump: ";
+
 /// A named moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
@@ -97,11 +100,16 @@ pub struct Marker {
 }
 
 impl Marker {
+    /// Returns true if the library named it, for a dump.
+    pub fn is_of_dump(&self) -> bool {
+        self.name.starts_with(DUMP)
+    }
+
     /// Returns the cut of the moment. A dump's cut is at its record: the writer takes a dump in the
     /// middle of events, and older events may still come. A moment that the program or a user named
     /// is at its time.
     pub fn cut(&self) -> Cut {
-        match self.name.starts_with("dump: ") {
+        match self.is_of_dump() {
             true => Cut::Record {
                 number: self.record,
                 time_ns: self.time_ns,

@@ -391,6 +391,52 @@ mod tests {
         assert_eq!(lines[5], "… and 1 more: `heapprof info a.heaplog`");
     }
 
+    /// Dumps may be at every column. The marks that somebody named are seen, and the newest has its
+    /// name, wherever it is.
+    #[test]
+    fn marks_are_not_lost_to_those_of_dumps() {
+        let axis = |mut given: Given, marks: &[(u64, &str)], width| {
+            for second in 0..=100 {
+                let of_second = marks.iter().filter(|(at, _)| *at == second);
+                given = of_second
+                    .fold(given.mark(second, "dump: 1 MB allocated"), |given, mark| {
+                        given.mark(mark.0, mark.1)
+                    });
+            }
+            let lines = drawn(&mut state(given.snapshot()), width, 24);
+            let axis = lines.into_iter().find(|line| line.contains('┴'));
+            axis.unwrap()
+        };
+        for width in [80, 120] {
+            for at in [0, 1, 50, 97, 100] {
+                let line = axis(given(), &[(at, "deploy")], width);
+                let is_seen = line.contains("▲deploy ") || line.contains(" deploy▲");
+                assert!(is_seen, "at {at} of {width}: {line}");
+                assert!(line.ends_with("1:40"), "{line}");
+            }
+            let line = axis(
+                given(),
+                &[(48, "older"), (53, "newer"), (100, "last")],
+                width,
+            );
+            assert!(
+                line.contains("▲newer ") && line.contains(" last▲"),
+                "{line}"
+            );
+            assert!(
+                line.contains("▲older ") || line.contains("▲▲newer") || line.contains(" older▲"),
+                "{line}"
+            );
+        }
+        // Without others, a dump has its name.
+        let quiet = Given::default().mark(20, "dump: signal").snapshot();
+        let lines = drawn(&mut state(quiet), 80, 24);
+        assert!(
+            lines.iter().any(|line| line.contains("▲dump: signal ")),
+            "{lines:?}"
+        );
+    }
+
     #[test]
     fn without_colour_there_is_none() {
         let sampled = || Given::default().sampled(&[PARSE, READ, MAIN], 100_000, 30);

@@ -6,6 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::model::fitted::cut;
 use crate::model::quantity::Bytes;
+use crate::model::run::Marker;
 use crate::watch::snapshot::Snapshot;
 use crate::watch::state::Zoom;
 
@@ -102,28 +103,78 @@ fn draw_axis(snapshot: &Snapshot, span: (u64, u64), axis: Rect, screen: &mut Scr
     let end = format!(" {}", clock(until_ns));
     screen.write(axis, &[(begin.clone(), style)]);
     screen.write_right(axis, &end, style);
-    let mut free = axis.x + begin.width() as u16;
-    let last = axis.right() - (end.width() as u16).min(axis.width);
-    let mark = screen.palette.mark();
-    for marker in &snapshot.profile.run.markers {
-        if !(from_ns..=until_ns).contains(&marker.time_ns) {
-            continue;
-        }
-        let part = (marker.time_ns - from_ns) as f64 / (until_ns - from_ns).max(1) as f64;
-        let x = axis.x + (part * f64::from(axis.width - 1)) as u16;
-        // Names of marks that are near each other would lie upon each other: the first is shown.
-        let name = match x >= free {
-            true => format!("▲{} ", cut(&marker.name, LONGEST_MARK)),
-            false => "▲".to_owned(),
-        };
-        let room = Rect {
-            x,
-            width: last.saturating_sub(x),
+    let (begin, end) = (
+        begin.width(),
+        usize::from(axis.width).saturating_sub(end.width()),
+    );
+    let mut row = MarkRow {
+        is_taken: vec![false; end.saturating_sub(begin)],
+        area: Rect {
+            x: axis.x + begin as u16,
+            width: end.saturating_sub(begin) as u16,
             ..axis
-        };
-        if x + 1 >= free && room.width > 0 {
-            let used = screen.write(room, &[(name, mark)]);
-            free = free.max(x + used);
+        },
+    };
+    let is_in_span = |it: &&Marker| (from_ns..=until_ns).contains(&it.time_ns);
+    let markers = snapshot.profile.run.markers.iter().filter(is_in_span);
+    let (of_dumps, named): (Vec<&Marker>, Vec<&Marker>) = markers.partition(|it| it.is_of_dump());
+    let column = |marker: &Marker| {
+        let part = (marker.time_ns - from_ns) as f64 / (until_ns - from_ns).max(1) as f64;
+        (part * f64::from(axis.width.saturating_sub(1))) as usize
+    };
+    // Marks that somebody named come first, the newest before others: the user looks for it. The
+    // marks of dumps may fill the line.
+    for markers in [named, of_dumps] {
+        let signs: Vec<(Option<usize>, &Marker)> = (markers.into_iter().rev())
+            .map(|it| (row.write_sign(column(it).saturating_sub(begin), screen), it))
+            .collect();
+        for (at, marker) in signs {
+            if let Some(at) = at {
+                row.write_name(at, &cut(&marker.name, LONGEST_MARK), screen);
+            }
         }
+    }
+}
+
+/// The marks of an axis, between the times at its ends: none lies upon another one.
+struct MarkRow {
+    area: Rect,
+    /// By column.
+    is_taken: Vec<bool>,
+}
+
+impl MarkRow {
+    /// Writes the sign of a mark in a column, or in the last one if the time at the end is there.
+    /// Returns the column; `None`: another mark is there.
+    fn write_sign(&mut self, column: usize, screen: &mut Screen<'_>) -> Option<usize> {
+        let column = column.min(self.is_taken.len().checked_sub(1)?);
+        self.write(column, "▲", screen)
+    }
+
+    /// Writes the name of a mark behind its sign, or in front of it, if there is room.
+    fn write_name(&mut self, sign: usize, name: &str, screen: &mut Screen<'_>) {
+        let in_front = || sign.checked_sub(name.width() + 1);
+        if self.write(sign + 1, &format!("{name} "), screen).is_none()
+            && let Some(column) = in_front()
+        {
+            self.write(column, &format!(" {name}"), screen);
+        }
+    }
+
+    /// Writes a text if nothing is there. Returns its column.
+    fn write(&mut self, column: usize, text: &str, screen: &mut Screen<'_>) -> Option<usize> {
+        let columns = self.is_taken.get_mut(column..column + text.width())?;
+        if columns.contains(&true) {
+            return None;
+        }
+        columns.fill(true);
+        let room = Rect {
+            x: self.area.x + column as u16,
+            width: text.width() as u16,
+            ..self.area
+        };
+        let style = screen.palette.mark();
+        screen.write(room, &[(text.to_owned(), style)]);
+        Some(column)
     }
 }
