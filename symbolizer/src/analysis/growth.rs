@@ -1,5 +1,7 @@
 //! Scale: the size and the state of a profile that its growth is judged by, beside a growth's own
-//! error.
+//! error; and when it can be judged at all.
+
+use std::time::Duration;
 
 use heapprof_core::Trend;
 
@@ -21,8 +23,13 @@ pub struct Scale {
 impl Scale {
     /// The scale of a growth metric.
     pub fn of(profile: &Profile, measure: Measure) -> Scale {
+        Scale::of_growth(profile, &measure.of_all(profile))
+    }
+
+    /// The scale of a profile whose rows grow by that together.
+    pub(crate) fn of_growth(profile: &Profile, all: &Amount) -> Scale {
         Scale {
-            all: measure.of_all(profile).scale,
+            all: all.scale,
             is_in_parts: profile.recorded() == Recorded::InParts,
         }
     }
@@ -47,9 +54,45 @@ impl Scale {
     }
 }
 
+/// A younger process is not judged: it may be in the middle of its set-up.
+const YOUNGEST: Duration = Duration::from_secs(10);
+/// An older one has its set-up behind it, whatever is known of that.
+const GROWN_UP: Duration = Duration::from_secs(100);
+
+/// Returns true if what a process had at that age is no part of its beginning: its growth from then
+/// on is not the set-up. `explain` leaves the first quarter of the time out, too.
+pub(crate) fn is_behind_the_beginning(then: Duration, age: Duration) -> bool {
+    then >= age / 4
+}
+
+/// Returns true if it is too early to tell how fast a process grows of which the state at `since`
+/// is known; `None`: no state behind its beginning is.
+pub(crate) fn is_too_early(since: Option<Duration>, age: Duration) -> bool {
+    let covers_half = since.is_some_and(|since| since <= age / 2);
+    age < YOUNGEST || (age < GROWN_UP && !covers_half)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_set_up_of_a_process_is_no_growth() {
+        let at = Duration::from_secs;
+        for (since, age, expected) in [
+            (Some(3), 9, true),
+            (Some(3), 10, false),
+            (Some(6), 10, true),
+            (Some(6), 12, false),
+            (None, 99, true),
+            (None, 100, false),
+            (Some(110), 130, false),
+        ] {
+            let is = is_too_early(since.map(at), at(age));
+            assert_eq!(is, expected, "{since:?} {age}");
+        }
+        assert!(is_behind_the_beginning(at(5), at(20)) && !is_behind_the_beginning(at(5), at(21)));
+    }
 
     #[test]
     fn a_growth_is_judged_by_error_and_size() {

@@ -26,6 +26,8 @@ pub(super) struct Moment {
 pub(super) struct Comparison {
     /// The moment, since the start.
     pub(super) since_ns: u64,
+    /// Until when.
+    until_ns: u64,
     /// By row, what came and what went.
     rows: Vec<(Estimate, Estimate)>,
 }
@@ -54,6 +56,7 @@ impl Moment {
         };
         Comparison {
             since_ns: self.time_ns,
+            until_ns: profile.run.duration_ns,
             rows: profile.rows.iter().enumerate().map(of_row).collect(),
         }
     }
@@ -75,6 +78,26 @@ impl Comparison {
             came_error.hypot(gone_error),
             came.samples.saturating_add(gone.samples),
         )
+    }
+
+    /// The growth of a row: its change a second, beside what it has in use.
+    pub(super) fn growth_of_row(&self, profile: &Profile, row: usize, is_bytes: bool) -> Amount {
+        let seconds = self.until_ns.saturating_sub(self.since_ns) as f64 / 1e9;
+        let Some(now) = profile.rows.get(row).filter(|_| seconds > 0.0) else {
+            return Amount::default();
+        };
+        let in_use = match is_bytes {
+            true => now.totals.in_use.bytes_f64(),
+            false => now.totals.in_use.objects_f64(),
+        };
+        let change = self.of_row(row, is_bytes);
+        let most = in_use.max(in_use - change.value);
+        Amount::of(
+            change.value / seconds,
+            change.error() / seconds,
+            change.samples,
+        )
+        .beside(most / seconds)
     }
 
     /// The change of all rows, in bytes.

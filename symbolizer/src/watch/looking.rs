@@ -1,9 +1,12 @@
 //! Looking: a log that is followed, and the snapshots that are made of it.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::analysis::growth::is_behind_the_beginning;
 use crate::history::temporary::Temporary;
+use crate::model::profile::Profile;
 use crate::model::run::Ending;
 use crate::naming::growing::GrowingNames;
 use crate::naming::site::GrowingPaths;
@@ -12,7 +15,7 @@ use crate::read::follow::{Follower, Options, Step};
 use crate::read::life::began;
 use crate::resolve::SearchPath;
 
-use super::comparison::Moment;
+use super::comparison::{Comparison, Moment};
 use super::rates::RecentLooks;
 use super::snapshot::Snapshot;
 
@@ -28,6 +31,8 @@ pub(super) struct Looking {
     generation: u64,
     /// The heap that is compared with.
     moment: Option<Moment>,
+    /// Heaps behind the beginning of the process, the oldest first: growth is the change since it.
+    baselines: VecDeque<Moment>,
     /// The state and the problem in the last snapshot.
     said: Option<(Life, Option<String>)>,
     /// True if the rates of the last snapshot were not all zero.
@@ -60,6 +65,7 @@ impl Looking {
             presence: Presence::default(),
             generation: 0,
             moment: None,
+            baselines: VecDeque::new(),
             said: None,
             had_rates: false,
         }
@@ -109,6 +115,7 @@ impl Looking {
             self.generation = generation;
             self.looks.clear();
             self.moment = None;
+            self.baselines.clear();
         }
         let mut profile = self.follower.profile()?;
         if life == Life::Running {
@@ -118,12 +125,18 @@ impl Looking {
             let came = self.follower.in_use_since(moment.time_ns());
             moment.compared(&profile, &came)
         });
+        let baseline = match life {
+            Life::Running => self.change_since_baseline(&profile),
+            // All is known of a run that has ended.
+            _ => None,
+        };
         let symbols = self.names.of(&profile, generation, &self.search);
         let paths = self.paths.of(&profile, generation, symbols);
         Some(Snapshot {
             paths,
             curve: self.follower.curve().cloned().unwrap_or_default(),
             comparison,
+            baseline,
             rates: self.looks.rates(now, &profile, life),
             life,
             log_bytes: self.follower.length(),
@@ -131,6 +144,27 @@ impl Looking {
             problem,
             generation,
             profile,
+        })
+    }
+
+    /// The change since the oldest heap behind the beginning, if it covers half of the run. Keeps
+    /// the heap of now as one to come.
+    fn change_since_baseline(&mut self, profile: &Profile) -> Option<Comparison> {
+        let age = Duration::from_nanos(profile.run.duration_ns);
+        let age_of = |moment: &Moment| Duration::from_nanos(moment.time_ns());
+        while let Some(oldest) = self.baselines.front()
+            && !is_behind_the_beginning(age_of(oldest), age)
+        {
+            self.baselines.pop_front();
+        }
+        let is_due = |newest: &Moment| age_of(newest) <= age * 4 / 5;
+        if self.baselines.back().is_none_or(is_due) {
+            self.baselines.push_back(Moment::of(profile));
+        }
+        let oldest = self.baselines.front()?;
+        (age_of(oldest) <= age / 2).then(|| {
+            let came = self.follower.in_use_since(oldest.time_ns());
+            oldest.compared(profile, &came)
         })
     }
 }

@@ -1,10 +1,12 @@
 //! Snapshot: all that is known of a process at a moment, as a value.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::analysis::completeness::Recorded;
-use crate::analysis::growth::Scale;
+use crate::analysis::growth::{Scale, is_too_early};
 use crate::history::curve::Curve;
+use crate::model::amount::Amount;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::precision::Precision;
@@ -27,6 +29,8 @@ pub(crate) struct Snapshot {
     pub(super) rates: Rates,
     /// The change since a moment, if the user compares.
     pub(super) comparison: Option<Comparison>,
+    /// The change since a moment behind the beginning of a process that runs, if one is known.
+    pub(super) baseline: Option<Comparison>,
     pub(super) life: Life,
     /// Bytes of the log.
     pub(super) log_bytes: u64,
@@ -70,12 +74,38 @@ impl Snapshot {
         regimes.last().is_some_and(|regime| regime.interval == 0)
     }
 
+    /// Whether it is too early to tell what grows: the set-up of a process is no growth.
+    pub(super) fn is_too_early(&self) -> bool {
+        let since = self.baseline.as_ref().map(|it| it.since_ns);
+        let age = Duration::from_nanos(self.profile.run.duration_ns);
+        self.life == Life::Running && is_too_early(since.map(Duration::from_nanos), age)
+    }
+
+    /// The growth of a row, in bytes or in blocks a second: since the baseline, or else over the
+    /// whole run.
+    pub(super) fn growth_of_row(&self, row: usize, is_bytes: bool) -> Amount {
+        match (&self.baseline, is_bytes) {
+            _ if self.is_too_early() => Amount::default(),
+            (Some(baseline), _) => baseline.growth_of_row(&self.profile, row, is_bytes),
+            (None, true) => Measure::GrowthBytes.of_row(&self.profile, row),
+            (None, false) => Measure::GrowthObjects.of_row(&self.profile, row),
+        }
+    }
+
+    /// The growth of all rows.
+    pub(super) fn growth_of_all(&self, is_bytes: bool) -> Amount {
+        let mut sum = Amount::default();
+        for row in 0..self.profile.rows.len() {
+            sum += self.growth_of_row(row, is_bytes);
+        }
+        sum
+    }
+
     /// The scale that growth, or the change since a moment, is judged by.
     pub(super) fn scale(&self, is_bytes: bool) -> Scale {
-        match (&self.comparison, is_bytes) {
-            (Some(_), _) => Scale::of_changes(&self.profile),
-            (None, true) => Scale::of(&self.profile, Measure::GrowthBytes),
-            (None, false) => Scale::of(&self.profile, Measure::GrowthObjects),
+        match self.comparison {
+            Some(_) => Scale::of_changes(&self.profile),
+            None => Scale::of_growth(&self.profile, &self.growth_of_all(is_bytes)),
         }
     }
 

@@ -250,19 +250,16 @@ impl Amounts {
         let profile = &snapshot.profile;
         // A lifetime is told of blocks, and is beside the bytes that these are.
         let is_bytes = measure.is_bytes() || measure == Measure::Lifetime;
-        let growth = match is_bytes {
-            true => Measure::GrowthBytes,
-            false => Measure::GrowthObjects,
-        };
         Amounts {
             own: match measure {
+                _ if measure.is_growth() => snapshot.growth_of_row(row, is_bytes),
                 Measure::Basic(metric) => Amount::of_metric(metric, &profile.rows[row].totals),
                 _ => measure.of_row(profile, row),
             },
             rate: snapshot.rates.of_row(row, is_bytes),
             growth: match &snapshot.comparison {
                 Some(comparison) => comparison.of_row(row, is_bytes),
-                None => growth.of_row(profile, row),
+                None => snapshot.growth_of_row(row, is_bytes),
             },
         }
     }

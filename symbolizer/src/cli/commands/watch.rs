@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let options = Options {
         log: log.clone(),
         pid,
-        search: args.places.search_path()?,
+        search: args.places.search_for(&log)?,
         measure: args.metric.0,
         temporary: args.temporary.temporary(),
         filter: args.filter.clone(),

@@ -120,6 +120,7 @@ pub(super) fn fill(
         since_ns: snapshot.comparison.as_ref().map(|it| it.since_ns),
         standard_errors: Confidence::default().standard_errors(),
         scale: snapshot.scale(is_of_bytes(state.choice.measure)),
+        is_too_early: snapshot.comparison.is_none() && snapshot.is_too_early(),
     };
     let columns = of(state, snapshot.is_sampled()).into_iter();
     let mut filled: Vec<Filled> = columns.map(|column| cells.fill(column, seen)).collect();
@@ -154,6 +155,8 @@ struct Cells<'a> {
     standard_errors: f64,
     /// The scale that growth is judged by.
     scale: Scale,
+    /// True if growth is shown, and it is too early to tell any.
+    is_too_early: bool,
 }
 
 impl Cells<'_> {
@@ -242,6 +245,8 @@ impl Cells<'_> {
         };
         let lifetimes = &line.lifetimes;
         match column {
+            Column::Growth | Column::GrowthError if self.is_too_early => (String::new(), plain),
+            Column::Verdict if self.is_too_early => ("early".into(), aside),
             Column::Own if measure.is_growth() => {
                 (self.growth(line.own.value), self.style_of(&line.own))
             }

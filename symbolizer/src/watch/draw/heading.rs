@@ -107,7 +107,7 @@ fn write_in_use(snapshot: &Snapshot, screen: &mut Screen<'_>) {
             let since = format!("since {} ", clock(comparison.since_ns));
             (comparison.of_all(), since)
         }
-        None => (measure.of_all(&snapshot.profile), "growth ".to_owned()),
+        None => (snapshot.growth_of_all(true), "growth ".to_owned()),
     };
     let quantity = |value: f64| match snapshot.comparison {
         Some(_) => Bytes(value).to_string(),
@@ -115,8 +115,12 @@ fn write_in_use(snapshot: &Snapshot, screen: &mut Screen<'_>) {
     };
     let verdict = snapshot.scale(true).verdict(&amount);
     let style = palette.growth(&amount, verdict);
-    let mut growth = vec![(what, plain), (quantity(amount.value), style)];
-    if snapshot.is_sampled() {
+    let is_too_early = snapshot.comparison.is_none() && snapshot.is_too_early();
+    let mut growth = match is_too_early {
+        true => vec![(what, plain), ("too early".to_owned(), palette.aside())],
+        false => vec![(what, plain), (quantity(amount.value), style)],
+    };
+    if snapshot.is_sampled() && !is_too_early {
         let half = amount.error() * Confidence::default().standard_errors();
         growth.push((format!(" ± {}", quantity(half)), palette.aside()));
         growth.push((format!(" {}", verdict.name()), style));
