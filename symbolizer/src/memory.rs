@@ -31,6 +31,13 @@ pub const MULTIPLE: usize = 64;
 /// Bytes that a run may take that follows logs without an end: what these say must not decide it.
 pub const OF_SERVICES: usize = 2 << 30;
 
+/// Arenas of the system's allocator in a run with many threads.
+#[cfg(target_env = "gnu")]
+const ARENAS: libc::c_int = 2;
+
+/// The most that is kept to make the next answer faster: some hundred logs of a server.
+const REUSED: u64 = 16 << 20;
+
 /// A thread adds its count to [`TAKEN`] in steps of so many bytes: once for thousands of blocks.
 const STEP: isize = 64 << 10;
 
@@ -92,17 +99,49 @@ pub fn bound(given: Option<usize>, handler: fn(&Exceeded<'_>) -> !) {
 /// Returns how many bytes of followed logs may be in memory, and how many of one of them. The rest
 /// is for answers and messages.
 pub(crate) fn for_followers() -> (u64, u64) {
-    let bound = match IS_GIVEN.load(Relaxed) {
-        true => BOUND.load(Relaxed),
-        false => OF_SERVICES,
-    };
-    (bound as u64 / 2, bound as u64 / 16)
+    (of_services() / 2, of_services() / 16)
+}
+
+/// Returns how many bytes may be kept that only make the next answer faster.
+pub(crate) fn for_reuse() -> u64 {
+    (of_services() / 8).min(REUSED)
+}
+
+/// The bound of a run that follows logs.
+fn of_services() -> u64 {
+    match IS_GIVEN.load(Relaxed) {
+        true => BOUND.load(Relaxed) as u64,
+        false => OF_SERVICES as u64,
+    }
+}
+
+/// Returns how many bytes are taken, to some tens of kilobytes a thread.
+pub(crate) fn taken() -> u64 {
+    u64::try_from(TAKEN.load(Relaxed)).unwrap_or(0)
 }
 
 /// Returns how many bytes may still be taken, for a decoder that can leave its data out.
 pub(crate) fn left() -> u64 {
-    let taken = usize::try_from(TAKEN.load(Relaxed)).unwrap_or(0);
-    BOUND.load(Relaxed).saturating_sub(taken) as u64
+    (BOUND.load(Relaxed) as u64).saturating_sub(taken())
+}
+
+/// Lets few threads have memory of their own in the system's allocator. A server has a thread for
+/// each connection, and what one gave back, another could not take.
+pub fn share_between_threads() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets a number of the allocator, which takes any value at any time.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, ARENAS);
+    }
+}
+
+/// Gives free memory back to the system.
+pub(crate) fn give_back() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: takes the allocator's own locks only, and changes no block in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }
 
 /// Notes which profile is read from now on.

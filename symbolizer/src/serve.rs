@@ -7,10 +7,12 @@
 //! ```
 //!
 //! The profiled programs pay nothing: all of this reads their logs. A thread serves a connection,
-//! and the number of connections is bounded. The memory of a process is that of its blocks in use,
-//! its stacks and their names. A process that is gone has a summary only, until it is asked for.
+//! and the number of connections is bounded, as is that of profiles that are made at once. The
+//! memory of a process is that of its blocks in use, its stacks and their names. A process that is
+//! gone has a summary only, until it is asked for; all that are asked for have one bound.
 //!
-//! Imports: `resolve`, `control`, `model`, `read`, `naming`, `export`, `report`.
+//! Imports: `resolve`, `control`, `model`, `read`, `naming`, `analysis`, `export`,
+//! `report`, `input`.
 //!
 //! Not here: the command line, signals and the socket (`cli`).
 
@@ -23,22 +25,29 @@ mod metrics;
 mod pages;
 mod process;
 mod table;
+mod turns;
+mod unused;
 
 use std::ffi::OsString;
 use std::io;
 use std::net::TcpListener;
+use std::num::NonZero;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use crate::resolve::SearchPath;
+use crate::input::Input;
+use crate::memory;
+use crate::resolve::{KnownModules, SearchPath};
 
 use guard::Guard;
 use http::{Connection, Method, NoRequest, Response};
+use process::Process;
 pub use table::Source;
 use table::Table;
+use turns::{Turn, Turns};
 
 /// Connections at once.
 const MOST_CONNECTIONS: usize = 128;
@@ -46,7 +55,9 @@ const MOST_CONNECTIONS: usize = 128;
 const FEW_CONNECTIONS: usize = MOST_CONNECTIONS / 2;
 /// Reports that are rendered at once.
 const MOST_REPORTS: usize = 2;
-/// How long a request for a report waits for others.
+/// Profiles that are made at once: no more than there are processors, and no more than that.
+const MOST_WORK: usize = 4;
+/// How long a request waits for the work of others.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the logs are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -68,6 +79,8 @@ pub struct Options {
     pub program: PathBuf,
     /// Further arguments for its `report`.
     pub report_arguments: Vec<OsString>,
+    /// Whether names count that were kept beside a log.
+    pub uses_kept_names: bool,
 }
 
 /// See the module's text.
@@ -85,10 +98,12 @@ struct Shared {
     search: Box<SearchPath>,
     program: PathBuf,
     report_arguments: Vec<OsString>,
+    uses_kept_names: bool,
     address: String,
     is_over: AtomicBool,
-    connections: AtomicUsize,
-    reports: AtomicUsize,
+    connections: Turns,
+    reports: Turns,
+    work: Turns,
     requests: AtomicU64,
     refused: AtomicU64,
 }
@@ -106,32 +121,24 @@ impl Shared {
         self.refused.load(Relaxed)
     }
 
-    /// A turn to render a report, once one is free; `None`: none is for long.
-    fn report_turn(&self) -> Option<Turn<'_>> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            let turn = Turn::of(&self.reports, MOST_REPORTS);
-            if turn.is_some() || self.is_over() || Instant::now() >= until {
-                return turn;
-            }
-            std::thread::sleep(Duration::from_millis(50));
+    /// One of these turns, once one is free.
+    ///
+    /// # Errors
+    /// In words: none is for long.
+    fn turn_of(&self, turns: &Turns) -> Result<Turn, String> {
+        let turn = turns.wait(PATIENCE, || self.is_over());
+        turn.ok_or_else(|| "other requests are being answered; ask again in a moment".into())
+    }
+
+    /// Where the names of a process come from.
+    fn search_for(&self, process: &Process) -> SearchPath {
+        let mut search = SearchPath::clone(&self.search);
+        if self.uses_kept_names {
+            let log = Input::open_alone(&process.path).ok();
+            let kept = log.and_then(|log| log.kept_names());
+            search.kept.extend(kept.map(Arc::new));
         }
-    }
-}
-
-/// One of so many at once.
-struct Turn<'a>(&'a AtomicUsize);
-
-impl Turn<'_> {
-    fn of(count: &AtomicUsize, most: usize) -> Option<Turn<'_>> {
-        let taken = count.fetch_update(Relaxed, Relaxed, |n| (n < most).then_some(n + 1));
-        taken.ok().map(|_| Turn(count))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        search
     }
 }
 
@@ -142,16 +149,22 @@ impl Server {
     /// Those of the system.
     pub fn new(listener: TcpListener, options: Options) -> io::Result<Server> {
         listener.set_nonblocking(true)?;
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
         let shared = Shared {
             table: Table::of(options.sources),
             guard: Guard::of(&options.token, options.reading_needs_token),
-            search: Box::new(options.search),
+            search: Box::new(SearchPath {
+                known: Some(Arc::new(KnownModules::of(memory::for_reuse()))),
+                ..options.search
+            }),
             program: options.program,
             report_arguments: options.report_arguments,
+            uses_kept_names: options.uses_kept_names,
             address: listener.local_addr()?.to_string(),
             is_over: AtomicBool::new(false),
-            connections: AtomicUsize::new(0),
-            reports: AtomicUsize::new(0),
+            connections: Turns::of(MOST_CONNECTIONS),
+            reports: Turns::of(MOST_REPORTS),
+            work: Turns::of(processors.min(MOST_WORK)),
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         };
@@ -180,7 +193,7 @@ impl Server {
         let result = self.accept(until);
         self.shared.is_over.store(true, Relaxed);
         let deadline = Instant::now() + GRACE;
-        while self.shared.connections.load(Relaxed) > 0 && Instant::now() < deadline {
+        while self.shared.connections.taken() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
         }
         drop(looker); // it is not waited for: it may be in the middle of a large log
@@ -223,7 +236,7 @@ impl Server {
     fn take(&self, stream: std::net::TcpStream) {
         let shared = Arc::clone(&self.shared);
         let serve = move || {
-            let Some(_turn) = Turn::of(&shared.connections, MOST_CONNECTIONS) else {
+            let Some(_turn) = shared.connections.take() else {
                 shared.refused.fetch_add(1, Relaxed);
                 return; // the connection is closed
             };
@@ -231,7 +244,7 @@ impl Server {
                 serve(&shared, &mut connection);
             }
         };
-        if self.shared.connections.load(Relaxed) >= MOST_CONNECTIONS {
+        if self.shared.connections.taken() >= MOST_CONNECTIONS {
             self.shared.refused.fetch_add(1, Relaxed);
             return;
         }
@@ -259,7 +272,7 @@ fn serve(shared: &Shared, connection: &mut Connection) {
         }));
         let response =
             answered.unwrap_or_else(|_| Response::error(500, "this is a fault of heapprof"));
-        let is_crowded = shared.connections.load(Relaxed) > FEW_CONNECTIONS;
+        let is_crowded = shared.connections.taken() > FEW_CONNECTIONS;
         let keeps_alive = request.keeps_alive && !is_crowded && !shared.is_over();
         let with_body = request.method != Method::Head;
         if connection.send(&response, with_body, keeps_alive).is_err() || !keeps_alive {

@@ -9,6 +9,7 @@
 
 use crate::common::{LogBuilder, heapprof, json, ok, stderr, stdout};
 use crate::resolve_fixture::{C_INLINES, Fixture};
+use crate::serve::Server;
 use heapprof_format::{FileStamp, Module, Segment};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -103,6 +104,28 @@ fn outputs(log: &str, options: &[&str]) -> Vec<String> {
     ];
     let all = commands.map(|command| ok(&[command, options, &[log]].concat()));
     all.to_vec()
+}
+
+#[test]
+fn a_server_has_the_names_that_were_kept() {
+    let world = World::new(&["-g"]);
+    let log = world.log("run.heaplog", 1000);
+    ok(&["top", &log]);
+    world.rebuild();
+    let has_name = |options: &[&str]| {
+        let options = [&["--listen", "127.0.0.1:0"], options].concat();
+        let server = Server::with(&[Path::new(&log)], &options);
+        let profile = server.pprof("/debug/pprof/heap");
+        let (_, named) = server.get(&format!("/debug/pprof/symbol?{:#x}", BIAS));
+        assert!(named.starts_with("num_symbols: 1"), "{named}");
+        profile.string_table.iter().any(|text| text == "outer")
+    };
+    assert!(has_name(&[]));
+    assert!(!has_name(&["--no-kept-names"]));
+    // The server writes none.
+    fs::remove_file(names_of(&log)).unwrap();
+    assert!(!has_name(&[]));
+    assert!(!names_of(&log).exists());
 }
 
 #[test]

@@ -630,6 +630,50 @@ fn damage_and_cuts_are_told_as_info_tells_them() {
 }
 
 /// `go tool pprof` asks for names beside the profile, without its query.
+/// The logs of many processes that have ended, all of which are asked for again and again: they
+/// share one bound, and each answer is right.
+#[test]
+fn ended_logs_share_one_bound_of_memory() {
+    const STACKS: u64 = 400;
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..30 {
+        let mut log = LogBuilder::new(1);
+        log.start_of("/bin/worker", 1000 + number, 0);
+        for at in 0..STACKS {
+            let frames: Vec<u64> = (0..30).map(|depth| 0x1000 + at * 0x100 + depth).collect();
+            let stack = log.stack(&frames);
+            log.alloc(stack, 100 + u64::from(number));
+        }
+        let name = format!("{number}.heaplog");
+        std::fs::write(folder.path().join(name), log.end()).unwrap();
+    }
+    // An eighth of it may be kept: fewer than the logs.
+    let options = ["--listen", "127.0.0.1:0", "--max-memory", "32MiB"];
+    let server = Server::with(&[folder.path()], &options);
+    server.until("/processes", "\"pid\":1029");
+    let metric = |name: &str| -> u64 {
+        let (_, text) = server.get("/metrics");
+        let line = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")));
+        let value = line.unwrap().rsplit(' ').next().unwrap();
+        value.parse().unwrap()
+    };
+    let mut most = 0;
+    for _ in 0..2 {
+        for number in 0..30 {
+            let target = format!("/debug/pprof/heap?pid={}", 1000 + number);
+            let profile = server.pprof(&target);
+            let in_use: i64 = profile.sample.iter().map(|sample| sample.value[3]).sum();
+            assert_eq!(in_use, STACKS as i64 * (100 + number), "{target}");
+            most = most.max(metric("heapprof_serve_unused_bytes"));
+            assert!(metric("heapprof_serve_memory_bytes") < 32 << 20);
+        }
+    }
+    assert!(most > 3 << 20, "{most} bytes: some of the logs are kept");
+    assert!(most <= 4 << 20, "{most} bytes");
+}
+
 #[test]
 fn a_process_has_its_endpoints_in_a_path_of_its_own() {
     let folder = tempfile::tempdir().unwrap();

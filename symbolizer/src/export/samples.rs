@@ -4,7 +4,8 @@
 
 use std::collections::HashMap;
 
-use crate::model::labels::Labels;
+use sha2::{Digest, Sha256};
+
 use crate::model::measure::Measure;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::Profile;
@@ -33,8 +34,33 @@ impl Increment {
     }
 }
 
-/// The numbers of each row at a moment, by its addresses, its labels and its class.
-pub(crate) type Before = HashMap<(Vec<u64>, Labels, u8), [i64; 4]>;
+/// The numbers of each row at a moment.
+pub(crate) type Before = HashMap<RowKey, [i64; 4]>;
+
+/// The same for rows of equal addresses, labels and class, whatever the number of their stack is: a
+/// hash, since many wait for the end of their time at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct RowKey([u8; 16]);
+
+impl RowKey {
+    /// That of a class of a profile's stack.
+    pub(crate) fn of(profile: &Profile, stack: u32, class: u8) -> RowKey {
+        let mut hash = Sha256::new_with_prefix([class]);
+        if let Some(stack) = profile.stacks.get(stack as usize) {
+            hash.update(stack.frames.len().to_le_bytes());
+            for frame in &stack.frames {
+                hash.update(frame.to_le_bytes());
+            }
+            for text in stack.labels.iter().flat_map(|(key, value)| [key, value]) {
+                hash.update(text.len().to_le_bytes());
+                hash.update(text);
+            }
+        }
+        let mut key = [0; 16];
+        key.copy_from_slice(&hash.finalize()[..16]);
+        RowKey(key)
+    }
+}
 
 /// See the module's text.
 pub(super) struct Samples {
@@ -102,12 +128,8 @@ impl Samples {
     pub(super) fn subtract(&mut self, profile: &Profile, before: &Before) {
         let mut before = before.clone();
         for sample in &mut self.samples {
-            let stack = profile.stacks.get(sample.stack as usize);
-            let (frames, labels) = stack.map_or_else(Default::default, |stack| {
-                (stack.frames.clone(), stack.labels.clone())
-            });
             // Taken out: two rows may have the same addresses.
-            let before = before.remove(&(frames, labels, sample.class));
+            let before = before.remove(&RowKey::of(profile, sample.stack, sample.class));
             let before = before.unwrap_or_default();
             for (value, before) in sample.values.iter_mut().zip(before) {
                 *value -= before;

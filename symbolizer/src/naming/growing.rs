@@ -17,7 +17,15 @@ pub struct GrowingNames {
     generation: u64,
 }
 
+/// Bytes of a place: its frames and, about, what it adds to names.
+const PLACE: usize = 320;
+
 impl GrowingNames {
+    /// About the bytes that the names have in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.asked.len() * PLACE) as u64
+    }
+
     /// The names of all places of the profile. In another generation, numbers of stacks and modules
     /// mean other ones, and the names begin anew.
     pub fn of(&mut self, profile: &Profile, generation: u64, search: &SearchPath) -> &Symbols {

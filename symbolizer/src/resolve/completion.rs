@@ -2,7 +2,7 @@
 
 use super::frame::Frame;
 use super::kept::{KeptFile, ModuleKey};
-use super::module::ModuleSymbols;
+use super::module_symbols::ModuleSymbols;
 use super::report::{Identity, Outcome, Reason, Role, Says};
 
 impl KeptFile {

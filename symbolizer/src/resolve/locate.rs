@@ -5,6 +5,7 @@
 
 use super::debuginfod::Debuginfod;
 use super::kept::KeptFile;
+use super::known::KnownModules;
 use super::report::BuildId;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -38,6 +39,8 @@ pub struct SearchPath {
     pub debuginfod: Option<Debuginfod>,
     /// Names that were kept when the files were there: of the logs that are read.
     pub kept: Vec<Arc<KeptFile>>,
+    /// Modules whose names were found for another log.
+    pub known: Option<Arc<KnownModules>>,
 }
 
 impl Default for SearchPath {
@@ -50,6 +53,7 @@ impl Default for SearchPath {
             perf_map: None,
             debuginfod: None,
             kept: Vec::new(),
+            known: None,
         }
     }
 }

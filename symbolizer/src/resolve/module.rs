@@ -6,70 +6,11 @@ use super::dwarf;
 use super::files::Files;
 use super::frame::Frame;
 use super::locate::{ModuleRef, SearchPath};
+use super::module_symbols::ModuleSymbols;
 use super::names::Names;
 use super::report::{BuildId, ModuleReport, Reason};
 use super::symtab::Symbols;
 use rayon::prelude::*;
-
-/// The names of the addresses asked of one module.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ModuleSymbols {
-    /// The files that the names are from, the quality of the names, and why some are missing.
-    pub report: ModuleReport,
-    /// The addresses asked, sorted, each once.
-    svmas: Vec<u64>,
-    /// For each address, where its frames begin in `frames`; one more entry for the end of the
-    /// last.
-    begins: Vec<u32>,
-    frames: Vec<Frame>,
-}
-
-impl ModuleSymbols {
-    /// The frames of an address, innermost inlined function first, the physical function last.
-    /// Empty when nothing is known about it or it was not asked for.
-    pub fn frames_of(&self, svma: u64) -> &[Frame] {
-        let Ok(i) = self.svmas.binary_search(&svma) else {
-            return &[];
-        };
-        &self.frames[self.begins[i] as usize..self.begins[i + 1] as usize]
-    }
-
-    /// Each address asked, in order, with its frames.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &[Frame])> {
-        self.svmas
-            .iter()
-            .zip(self.begins.windows(2))
-            .map(|(&svma, span)| (svma, &self.frames[span[0] as usize..span[1] as usize]))
-    }
-
-    /// Gives addresses the frames that `other` returns for them and for what they have; `None`:
-    /// they stay. Returns true if any address has others.
-    pub(super) fn replace_frames<'a>(
-        &mut self,
-        other: impl Fn(u64, &[Frame]) -> Option<&'a [Frame]>,
-    ) -> bool {
-        let mut frames: Vec<Frame> = Vec::with_capacity(self.frames.len());
-        let mut begins = vec![0];
-        let mut quality = self.report.quality;
-        let mut is_any = false;
-        for (svma, own) in self.iter() {
-            let found = other(svma, own).unwrap_or(own);
-            if found != own {
-                is_any = true;
-                quality.replace(own, found);
-            }
-            if u32::try_from(frames.len() + found.len()).is_ok() {
-                frames.extend_from_slice(found);
-            }
-            begins.push(frames.len() as u32);
-        }
-        if is_any {
-            (self.frames, self.begins) = (frames, begins);
-            self.report.quality = quality;
-        }
-        is_any
-    }
-}
 
 /// A module and the addresses in it that need names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,14 +21,23 @@ pub struct Asked<'a> {
     pub svmas: &'a [u64],
 }
 
-/// Resolves many modules, on all cores. The answers are in the order of the questions.
+/// Resolves many modules, on all cores. Known ones need no files. The answers are in the order of
+/// the questions.
 pub fn resolve_all(asked: &[Asked<'_>], search: &SearchPath) -> Vec<ModuleSymbols> {
     // One job a module; each splits further by compilation unit, so that one large module fills all
     // cores too.
     asked
         .par_iter()
         .with_max_len(1)
-        .map(|asked| resolve_module(&asked.module, asked.svmas, search))
+        .map(|asked| match &search.known {
+            Some(known) => {
+                let ModuleRef { path, build_id } = asked.module;
+                known.resolve(path, build_id, asked.svmas, |svmas| {
+                    resolve_module(&asked.module, svmas, search)
+                })
+            }
+            None => resolve_module(&asked.module, asked.svmas, search),
+        })
         .collect()
 }
 

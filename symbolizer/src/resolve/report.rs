@@ -419,10 +419,21 @@ impl Quality {
             _ => &mut self.by_dwarf,
         };
         *count = count.saturating_sub(1);
-        match Says::of(after) {
-            Says::Nothing => self.unresolved += 1,
-            Says::Function => self.by_symbols += 1,
-            Says::Line => self.by_dwarf += 1,
+        *self.by(after) += 1;
+    }
+
+    /// Counts an address with these frames.
+    pub(super) fn count(&mut self, frames: &[Frame]) {
+        self.asked += 1;
+        *self.by(frames) += 1;
+    }
+
+    /// The count that such frames belong to.
+    fn by(&mut self, frames: &[Frame]) -> &mut u64 {
+        match Says::of(frames) {
+            Says::Nothing => &mut self.unresolved,
+            Says::Function => &mut self.by_symbols,
+            Says::Line => &mut self.by_dwarf,
         }
     }
 }

@@ -1,9 +1,11 @@
 //! Fetched profiles: the endpoints of Go's `net/http/pprof` and of gperftools' server.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::export::pprof::{Fetched, write_fetched};
 use crate::export::{Options, gperftools};
+use crate::memory;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::printable::Printable;
@@ -13,12 +15,14 @@ use crate::naming::symbols::Symbols;
 use super::Shared;
 use super::http::{Request, Response};
 use super::process::{Answer, Process, State};
-use std::sync::{Arc, MutexGuard};
 
 /// The longest time that a difference may cover, in seconds.
 const LONGEST: u64 = 3600;
 /// An answer stands for so long if nothing was recorded meanwhile.
 const STANDS: Duration = Duration::from_secs(1);
+
+/// An answer takes so many times the memory of its log's state, at most.
+const COPIES: u64 = 4;
 
 /// The two profiles that Go has: they differ in the number that is shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,8 +101,51 @@ pub(super) fn profile(shared: &Shared, request: &Request, kind: Kind) -> Respons
     }
 }
 
-fn whole(shared: &Shared, process: &Process, kind: Kind) -> Result<Vec<u8>, String> {
-    let mut state = process.fresh();
+/// Works on the state of a process with everything that its log has now, within the bounds of work
+/// at once and of memory.
+///
+/// # Errors
+/// In words: why nothing is worked on, or those of `work`.
+fn with_fresh<T>(
+    shared: &Shared,
+    process: &Arc<Process>,
+    work: impl FnOnce(&mut State) -> Result<T, String>,
+) -> Result<T, String> {
+    // In this order: who waits for a log that is busy keeps nobody from others.
+    let mut state = process.lock();
+    let turn = shared.turn_of(&shared.work)?;
+    process.freshen(&mut state);
+    let result = match has_memory_for(shared, &state) {
+        true => work(&mut state),
+        false => Err("the log needs more memory than is left: see --max-memory".into()),
+    };
+    process.count(&state);
+    drop((state, turn));
+    shared.table.unused().note(process, true);
+    result
+}
+
+/// Whether an answer about the state has room: its profile, its message and that as bytes.
+fn has_memory_for(shared: &Shared, state: &State) -> bool {
+    let has_room = || memory::left() > COPIES * state.bytes();
+    has_room() || {
+        shared.table.unused().forget_all();
+        has_room()
+    }
+}
+
+fn whole(shared: &Shared, process: &Arc<Process>, kind: Kind) -> Result<Vec<u8>, String> {
+    with_fresh(shared, process, |state| {
+        whole_of(shared, process, state, kind)
+    })
+}
+
+fn whole_of(
+    shared: &Shared,
+    process: &Process,
+    state: &mut State,
+    kind: Kind,
+) -> Result<Vec<u8>, String> {
     let (records, generation) = (state.records(), state.generation());
     if let Some(answer) = &state.answer
         && (answer.what, answer.records, answer.generation) == (kind.name(), records, generation)
@@ -111,7 +158,7 @@ fn whole(shared: &Shared, process: &Process, kind: Kind) -> Result<Vec<u8>, Stri
         duration_ns: 0,
         before: None,
     };
-    let body = written(shared, &mut state, kind, &fetched)?;
+    let body = written(shared, process, state, kind, &fetched)?;
     state.answer = Some(Answer {
         what: kind.name(),
         records,
@@ -125,11 +172,11 @@ fn whole(shared: &Shared, process: &Process, kind: Kind) -> Result<Vec<u8>, Stri
 /// The change in so many seconds from now.
 fn difference(
     shared: &Shared,
-    process: &Process,
+    process: &Arc<Process>,
     kind: Kind,
     seconds: u64,
 ) -> Result<Vec<u8>, String> {
-    let before = process.fresh().before()?;
+    let before = with_fresh(shared, process, |state| state.before())?;
     let began = Instant::now();
     let duration = Duration::from_secs(seconds);
     while began.elapsed() < duration {
@@ -145,29 +192,24 @@ fn difference(
         duration_ns: u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX),
         before: Some(&before),
     };
-    written(shared, &mut process.fresh(), kind, &fetched)
+    with_fresh(shared, process, |state| {
+        written(shared, process, state, kind, &fetched)
+    })
 }
 
 fn written(
     shared: &Shared,
-    state: &mut MutexGuard<'_, State>,
+    process: &Process,
+    state: &mut State,
     kind: Kind,
     fetched: &Fetched<'_>,
 ) -> Result<Vec<u8>, String> {
     let profile = state.profile()?;
-    let symbols = names(shared, state, &profile);
+    let symbols = state.symbols(&profile, || shared.search_for(process));
     let mut body = Vec::new();
     write_fetched(&profile, symbols, &kind.options(), fetched, &mut body)
         .map_err(|error| error.to_string())?;
     Ok(body)
-}
-
-fn names<'a>(
-    shared: &Shared,
-    state: &'a mut MutexGuard<'_, State>,
-    profile: &Profile,
-) -> &'a Symbols {
-    state.symbols(profile, shared.search.as_ref())
 }
 
 fn now_ns() -> u64 {
@@ -183,19 +225,16 @@ pub(super) fn text(shared: &Shared, request: &Request) -> Response {
         Ok(process) => process,
         Err(refusal) => return refusal,
     };
-    let profile = match process.fresh().profile() {
-        Ok(profile) => profile,
-        Err(why) => return Response::error(503, &why),
-    };
-    let mut body = Vec::new();
-    match gperftools::write(
-        &profile,
-        &Symbols::default(),
-        &Options::default(),
-        &mut body,
-    ) {
-        Ok(()) => Response::text(body),
-        Err(error) => Response::error(500, &error.to_string()),
+    let written = with_fresh(shared, &process, |state| {
+        let mut body = Vec::new();
+        let (names, options) = (Symbols::default(), Options::default());
+        gperftools::write(&state.profile()?, &names, &options, &mut body)
+            .map_err(|error| error.to_string())?;
+        Ok(body)
+    });
+    match written {
+        Ok(body) => Response::text(body),
+        Err(why) => Response::error(503, &why),
     }
 }
 
@@ -226,14 +265,21 @@ pub(super) fn symbol(shared: &Shared, request: &Request) -> Response {
         Ok(process) => process,
         Err(refusal) => return refusal,
     };
-    let mut state = process.fresh();
-    let profile = match state.profile() {
-        Ok(profile) => profile,
-        Err(why) => return Response::error(503, &why),
-    };
-    let symbols = names(shared, &mut state, &profile);
+    let lines = with_fresh(shared, &process, |state| {
+        let profile = state.profile()?;
+        let symbols = state.symbols(&profile, || shared.search_for(&process));
+        Ok(lines_of(&addresses, &profile, symbols))
+    });
+    match lines {
+        Ok(lines) => Response::text(lines),
+        Err(why) => Response::error(503, &why),
+    }
+}
+
+/// A line for each address that has a name.
+fn lines_of(addresses: &[u64], profile: &Profile, symbols: &Symbols) -> String {
     let mut lines = String::from("num_symbols: 1\n");
-    for address in addresses {
+    for &address in addresses {
         let named = [address, address.wrapping_sub(1)]
             .into_iter()
             .find_map(|avma| {
@@ -245,7 +291,7 @@ pub(super) fn symbol(shared: &Shared, request: &Request) -> Response {
             lines.push_str(&format!("{address:#x} {}\n", Printable(&name)));
         }
     }
-    Response::text(lines)
+    lines
 }
 
 /// The head of the index.

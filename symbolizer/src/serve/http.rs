@@ -4,6 +4,7 @@
 //! needs a bound for each thing that a client decides: the length of the head and of the body, and
 //! the time until they are there.
 
+use super::turns::Turn;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -28,6 +29,10 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const IDLE_TIME: Duration = Duration::from_secs(30);
 /// The time for one write to make progress.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+/// The time for a whole response: a client that reads slowly does not keep it in memory for ever.
+const RESPONSE_TIME: Duration = Duration::from_secs(120);
+/// Bytes of a response between two looks at the time.
+const WRITE_PIECE: usize = 64 << 10;
 
 /// The methods that are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -311,8 +316,12 @@ impl Connection {
         }
         head.push_str("\r\n");
         self.stream.write_all(head.as_bytes())?;
-        if with_body {
-            self.stream.write_all(&response.body)?;
+        let until = Instant::now() + RESPONSE_TIME;
+        for piece in response.body.chunks(WRITE_PIECE).filter(|_| with_body) {
+            if Instant::now() >= until {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.stream.write_all(piece)?;
         }
         self.stream.flush()
     }
@@ -323,12 +332,14 @@ fn refused(status: u16, why: &str) -> NoRequest {
 }
 
 /// A response.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Response {
     pub(super) status: u16,
     pub(super) content_type: &'static str,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: Vec<u8>,
+    /// Held until the response is sent: large bodies are few.
+    turn: Option<Turn>,
 }
 
 impl Response {
@@ -338,7 +349,14 @@ impl Response {
             content_type,
             headers: Vec::new(),
             body: body.into(),
+            turn: None,
         }
+    }
+
+    /// Holds a turn until it is sent.
+    pub(super) fn until_sent(mut self, turn: Turn) -> Response {
+        self.turn = Some(turn);
+        self
     }
 
     pub(super) fn text(body: impl Into<Vec<u8>>) -> Response {

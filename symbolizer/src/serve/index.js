@@ -84,7 +84,13 @@ function draw({ processes, left_out: leftOut }) {
     curve(cell(row, "", "less"), it.in_use_past_bytes);
     const growth = it.growth_bytes_per_second;
     const has_growth = growth !== null && it.state === "running";
+    const is_early = growth === null && it.state === "running";
     const rate = cell(row, has_growth ? `${growth > 0 ? "+" : ""}${bytes(growth * 60)}/min` : "", "number less");
+    if (is_early) {
+      rate.textContent = "too early";
+      rate.className += " faint";
+      rate.title = "what the process sets up at its beginning is no growth";
+    }
     const error = NINETY_FIVE * it.growth_error_bytes_per_second;
     if (has_growth && error > 0) {
       rate.title = `± ${bytes(error * 60)}/min at most (95 %)`;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use crate::memory;
 use crate::model::metric::Metric;
 use crate::model::printable::Printable;
 
@@ -157,6 +158,18 @@ pub(super) fn metrics(shared: &Shared, request: &Request) -> Response {
             "gauge",
             "Processes that run, of those asked for.",
             summaries.len() as u64,
+        ),
+        (
+            "heapprof_serve_memory_bytes",
+            "gauge",
+            "Bytes that the server has allocated; --max-memory is their bound.",
+            memory::taken(),
+        ),
+        (
+            "heapprof_serve_unused_bytes",
+            "gauge",
+            "Bytes of logs in memory whose processes run no more.",
+            shared.table.unused().bytes(),
         ),
         (
             "heapprof_serve_requests_total",

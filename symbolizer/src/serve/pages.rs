@@ -104,8 +104,9 @@ pub(super) fn processes(shared: &Shared) -> Response {
 
 /// `/process/ID/report`.
 pub(super) fn report(shared: &Shared, process: &Arc<Process>) -> Response {
-    let Some(_turn) = shared.report_turn() else {
-        return Response::error(503, "other reports are being made; ask again in a moment");
+    let turn = match shared.turn_of(&shared.reports) {
+        Ok(turn) => turn,
+        Err(why) => return Response::error(503, &why),
     };
     let mut command = Command::new(&shared.program);
     command
@@ -118,7 +119,8 @@ pub(super) fn report(shared: &Shared, process: &Arc<Process>) -> Response {
         .stderr(Stdio::piped());
     match output_of(command, shared) {
         Ok(page) => {
-            Response::of(HTML, page).with("Content-Security-Policy", "frame-ancestors 'self'")
+            let page = Response::of(HTML, page).until_sent(turn);
+            page.with("Content-Security-Policy", "frame-ancestors 'self'")
         }
         Err(why) => Response::error(503, &format!("there is no report: {}", Printable(&why))),
     }

@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 
-use crate::export::samples::Before;
+use crate::analysis::growth::{is_behind_the_beginning, is_too_early};
+use crate::export::samples::{Before, RowKey};
 use crate::model::metric::Numbers;
-use crate::model::profile::{CallStack, Profile};
+use crate::model::profile::Profile;
 use crate::model::run::{Ending, Run};
 use crate::naming::growing::GrowingNames;
 use crate::naming::symbols::Symbols;
@@ -26,6 +28,8 @@ use super::log_state::LogState;
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// How often a file that is not expected to grow is looked at.
 const RARELY: Duration = Duration::from_secs(10);
+/// Bytes of an address in a file of kept names.
+const KEPT_ADDRESS: usize = 320;
 /// Moments of the recent past that are kept, and the time between two.
 const MOMENTS: usize = 60;
 const BETWEEN: Duration = Duration::from_secs(5);
@@ -39,6 +43,8 @@ pub(super) struct Process {
     state: Mutex<State>,
     /// The summary of the last look: to read it, nobody waits for a look.
     summary: Mutex<Arc<Summary>>,
+    /// About the bytes of the state, if its process runs no more.
+    unused_bytes: AtomicU64,
 }
 
 /// Bytes of a command line that a summary has.
@@ -86,7 +92,7 @@ pub(super) struct Summary {
     /// Bytes in use at moments of the recent past, the newest last.
     pub(super) past: Vec<u64>,
     /// Bytes a second over the recent past, with the most that their standard error can be; `None`:
-    /// not yet known.
+    /// it is too early to tell.
     pub(super) growth: Option<(f64, f64)>,
     pub(super) state: LogState,
 }
@@ -97,6 +103,8 @@ pub(super) struct State {
     follower: Follower,
     summary: Summary,
     names: GrowingNames,
+    /// Where the names come from, once somebody has asked for them.
+    search: Option<SearchPath>,
     past: VecDeque<Moment>,
     presence: Presence,
     asked_for: Instant,
@@ -111,6 +119,8 @@ pub(super) struct State {
 #[derive(Debug, Clone, Copy)]
 struct Moment {
     at: Instant,
+    /// How long the log had been recorded.
+    age: Duration,
     in_use: u64,
     /// Variances of the bytes in use, and of the bytes that were allocated.
     in_use_variance: f64,
@@ -158,10 +168,12 @@ impl Process {
                 .collect(),
             path: path.to_owned(),
             summary: Mutex::default(),
+            unused_bytes: AtomicU64::new(0),
             state: Mutex::new(State {
                 follower: Follower::of(path, may_be_link, options),
                 summary: Summary::default(),
                 names: GrowingNames::default(),
+                search: None,
                 past: VecDeque::new(),
                 presence: Presence::default(),
                 asked_for: now.checked_sub(FORGOTTEN).unwrap_or(now),
@@ -189,7 +201,33 @@ impl Process {
         }
     }
 
+    /// About the bytes of a state that is in memory though its process runs no more; 0: there is
+    /// none.
+    pub(super) fn unused_bytes(&self) -> u64 {
+        self.unused_bytes.load(Relaxed)
+    }
+
+    /// Forgets the state, unless it is in use or its process runs.
+    pub(super) fn forget_unused(&self) {
+        if let Ok(mut state) = self.state.try_lock()
+            && !state.summary.state.is_running()
+        {
+            state.forget(&self.path);
+            self.count(&state);
+        }
+    }
+
+    /// Notes the size of the state, after a use of it.
+    pub(super) fn count(&self, state: &State) {
+        let bytes = match state.summary.state.is_running() {
+            true => 0,
+            false => state.bytes(),
+        };
+        self.unused_bytes.store(bytes, Relaxed);
+    }
+
     fn publish(&self, state: &State) {
+        self.count(state);
         let mut summary = self.summary.lock().unwrap_or_else(PoisonError::into_inner);
         *summary = Arc::new(state.summary.clone());
     }
@@ -227,14 +265,12 @@ impl Process {
         self.publish(&state);
     }
 
-    /// The state with everything that the log has now.
-    pub(super) fn fresh(&self) -> MutexGuard<'_, State> {
-        let mut state = self.lock();
+    /// Gives a state everything that the log has now.
+    pub(super) fn freshen(&self, state: &mut State) {
         state.asked_for = Instant::now();
         state.settled = None;
         state.catch_up();
-        self.publish(&state);
-        state
+        self.publish(state);
     }
 }
 
@@ -306,8 +342,11 @@ impl State {
             return;
         }
         let totals = self.follower.totals();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let began = Duration::from_nanos(self.summary.started_ns);
         self.past.push_back(Moment {
             at: Instant::now(),
+            age: now.unwrap_or_default().saturating_sub(began),
             in_use: self.summary.numbers.in_use_bytes,
             in_use_variance: totals.in_use.bytes_error().powi(2),
             allocated_variance: totals.allocated.bytes_error().powi(2),
@@ -316,25 +355,32 @@ impl State {
             self.past.pop_front();
         }
         self.summary.past = self.past.iter().map(|moment| moment.in_use).collect();
-        let (Some(first), Some(last)) = (self.past.front(), self.past.back()) else {
-            return;
-        };
-        let seconds = last.at.duration_since(first.at).as_secs_f64();
-        let grown = last.in_use as f64 - first.in_use as f64;
-        self.summary.growth =
-            (seconds > 0.0).then(|| (grown / seconds, first.most_error_until(last) / seconds));
+        self.summary.growth = growth_over(&self.past);
     }
 
     fn forget_if_unused(&mut self, path: &Path) {
         let is_used = self.summary.state.is_running() || self.asked_for.elapsed() < FORGOTTEN;
-        if is_used || !self.follower.is_read() {
-            return;
+        if !is_used && self.follower.is_read() {
+            self.forget(path);
         }
+    }
+
+    /// About the bytes that it has in memory beside its summary.
+    pub(super) fn bytes(&self) -> u64 {
+        let answer = self.answer.as_ref().map_or(0, |answer| answer.body.len());
+        let kept = self.search.iter().flat_map(|search| &search.kept);
+        let kept: usize = kept.map(|kept| kept.names.len() * KEPT_ADDRESS).sum();
+        self.follower.bytes() + self.names.bytes() + (answer + kept) as u64
+    }
+
+    /// Forgets all but the summary.
+    fn forget(&mut self, path: &Path) {
         self.settled = std::fs::symlink_metadata(path)
             .ok()
             .map(|meta| (meta.ino(), meta.len()));
         self.follower.forget();
         self.names = GrowingNames::default();
+        self.search = None;
         self.answer = None;
     }
 
@@ -357,9 +403,14 @@ impl State {
         Ok(profile)
     }
 
-    /// The names of its places.
-    pub(super) fn symbols(&mut self, profile: &Profile, search: &SearchPath) -> &Symbols {
-        self.names.of(profile, self.follower.generation(), search)
+    /// The names of its places. `search_for`: where they come from.
+    pub(super) fn symbols(
+        &mut self,
+        profile: &Profile,
+        search_for: impl FnOnce() -> SearchPath,
+    ) -> &Symbols {
+        let search = self.search.get_or_insert_with(search_for);
+        (self.names).of(profile, self.follower.generation(), search)
     }
 
     /// The numbers of each row, to compare later ones with.
@@ -367,9 +418,9 @@ impl State {
         let profile = self.profile()?;
         let mut before = Before::new();
         for row in &profile.rows {
-            let CallStack { frames, labels, .. } = profile.stack_of(row);
-            let key = (frames.clone(), labels.clone(), row.class.0);
-            let sum = before.entry(key).or_default();
+            let sum = before
+                .entry(RowKey::of(&profile, row.stack, row.class.0))
+                .or_default();
             let numbers = Numbers::of(&row.totals);
             for (sum, metric) in sum.iter_mut().zip(crate::model::metric::Metric::ALL) {
                 *sum += numbers.get(metric) as i64;
@@ -409,6 +460,18 @@ impl Summary {
     }
 }
 
+/// Bytes a second over those moments that are behind the beginning of the process.
+fn growth_over(past: &VecDeque<Moment>) -> Option<(f64, f64)> {
+    let last = past.back()?;
+    let first = (past.iter()).find(|moment| is_behind_the_beginning(moment.age, last.age))?;
+    let seconds = last.at.duration_since(first.at).as_secs_f64();
+    if seconds <= 0.0 || is_too_early(Some(first.age), last.age) {
+        return None;
+    }
+    let grown = last.in_use as f64 - first.in_use as f64;
+    Some((grown / seconds, first.most_error_until(last) / seconds))
+}
+
 /// The beginning of a text, of so many bytes at most.
 fn cut(text: &str, most: usize) -> &str {
     let is_end = |&at: &usize| text.is_char_boundary(at);
@@ -434,6 +497,7 @@ mod tests {
         let at = Instant::now();
         let moment = |in_use_variance, allocated_variance| Moment {
             at,
+            age: Duration::ZERO,
             in_use: 0,
             in_use_variance,
             allocated_variance,
@@ -448,5 +512,31 @@ mod tests {
         // Another log.
         assert_eq!(error(moment(100.0, 400.0), moment(1.0, 1.0)), 101.0);
         assert_eq!(error(moment(0.0, 0.0), moment(0.0, 0.0)), 0.0);
+    }
+
+    /// 100 MB come in the first ten seconds, and 1 kB a second from then on.
+    #[test]
+    fn the_set_up_of_a_process_is_no_growth() {
+        let at = Instant::now();
+        let moment = |second: u64| Moment {
+            at: at + Duration::from_secs(second),
+            age: Duration::from_secs(second),
+            in_use: 10_000_000 * second.min(10) + 1000 * second,
+            in_use_variance: 0.0,
+            allocated_variance: 0.0,
+        };
+        let growth = |from: u64, until: u64| {
+            let past = (from..=until).step_by(5).map(moment).collect();
+            growth_over(&past).map(|(growth, _)| growth.round())
+        };
+        assert_eq!(growth(0, 5), None);
+        assert_eq!(growth(0, 10), Some(1000.0 + 10_000_000.0), "it does grow");
+        assert_eq!(growth(0, 40), Some(1000.0));
+        // The server came late: until it has seen half of the life, it cannot tell.
+        assert_eq!(growth(30, 55), None);
+        assert_eq!(growth(30, 60), Some(1000.0));
+        // The recent past of an old process.
+        assert_eq!(growth(1000, 1005), Some(1000.0));
+        assert_eq!(growth(1000, 1000), None);
     }
 }

@@ -15,6 +15,7 @@ use crate::read::segments::newest_of;
 
 use super::http::Request;
 use super::process::{Process, Summary};
+use super::unused::Unused;
 
 /// Logs of a folder that are followed; further ones are said to be left out.
 const MOST_LOGS: usize = 10_000;
@@ -35,12 +36,14 @@ pub(super) struct Table {
     processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
     left_out: Mutex<usize>,
     options: Options,
+    unused: Unused,
 }
 
 impl Table {
     pub(super) fn of(sources: Vec<Source>) -> Table {
         let (all, one) = memory::for_followers();
         Table {
+            unused: Unused::of(memory::for_reuse()),
             sources,
             processes: Mutex::new(BTreeMap::new()),
             left_out: Mutex::new(0),
@@ -103,7 +106,16 @@ impl Table {
                 return;
             }
             process.look();
+            if process.unused_bytes() > 0 {
+                self.unused.note(&process, false);
+            }
         }
+        self.unused.give_back();
+    }
+
+    /// The states that are in memory, of processes that run no more.
+    pub(super) fn unused(&self) -> &Unused {
+        &self.unused
     }
 
     /// The process of that id.

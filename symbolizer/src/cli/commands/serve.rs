@@ -5,6 +5,7 @@ use std::net::{TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use heapprof_symbolizer::memory;
 use heapprof_symbolizer::serve::{Options, Server, Source};
 use heapprof_symbolizer::{Printable, raise_limit_of_files};
 
@@ -46,6 +47,7 @@ const SHORTEST_TOKEN: usize = 16;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     raise_limit_of_files();
+    memory::share_between_threads();
     let until = ending_signals()
         .map_err(|error| Failure::Asked(format!("cannot wait for signals: {error}")))?;
     let given = given_token(args.token_file.as_deref())?;
@@ -78,6 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         search: args.places.search_path()?,
         program: std::env::current_exe().unwrap_or_else(|_| "/proc/self/exe".into()),
         report_arguments: args.places.words(),
+        uses_kept_names: args.places.uses_kept_names(),
     };
     let failed = |error: io::Error| Failure::Asked(format!("cannot serve on {address}: {error}"));
     let server = Server::new(listener, options).map_err(failed)?;

@@ -87,6 +87,11 @@ impl SymbolArgs {
             .collect()
     }
 
+    /// Whether names count that were kept beside a log.
+    pub(crate) fn uses_kept_names(&self) -> bool {
+        !self.no_kept_names
+    }
+
     fn search(&self) -> SearchPath {
         let mut search = SearchPath {
             sysroot: self.sysroot.clone(),
