@@ -281,4 +281,52 @@ mod tests {
         assert_eq!(gone.profile.numbers().in_use_bytes, 105);
         assert!(matches!(look(&mut looking), Look::Same));
     }
+
+    /// 100 MB come in the first two seconds. From then on, a block of 1000 bytes comes each second,
+    /// and stays if `leaks`.
+    fn growth_after(seconds: u64, leaks: bool) -> (bool, f64) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.heaplog");
+        let temporary = Temporary {
+            within_ns: Some(10_000_000),
+            before_allocations: None,
+        };
+        let mut looking = Looking::at(path.clone(), temporary, SearchPath::default());
+        let mut encoder = Encoder::new();
+        encoder.record(&Record::Start(Start {
+            pid: 7,
+            interval: 1,
+            ..Start::default()
+        }));
+        encoder.record(&Record::Stack(Stack {
+            number: 1,
+            frames: vec![0x1000],
+            interrupted: Vec::new(),
+            end: WalkEnd::Root,
+            labels: Vec::new(),
+        }));
+        let mut bytes = FILE_HEADER.to_vec();
+        let mut last = None;
+        for second in 1..=seconds {
+            let time_ns = second * 1_000_000_000;
+            let size = if second <= 2 { 50_000_000 } else { 1000 };
+            encoder.record(&alloc(second, size, time_ns));
+            if second > 2 && !leaks {
+                encoder.record(&free(second, time_ns));
+            }
+            bytes.extend_from_slice(encoder.finish());
+            std::fs::write(&path, &bytes).unwrap();
+            last = Some(new(looking.look(Duration::from_secs(second))));
+        }
+        let last = last.unwrap();
+        assert_eq!(last.life, Life::Running);
+        (last.is_too_early(), last.growth_of_all(true).value)
+    }
+
+    #[test]
+    fn the_set_up_of_a_process_is_no_growth() {
+        assert_eq!(growth_after(9, true), (true, 0.0));
+        assert_eq!(growth_after(40, false), (false, 0.0));
+        assert_eq!(growth_after(40, true), (false, 1000.0));
+    }
 }
