@@ -247,22 +247,24 @@ impl Process {
         id.is_none_or(|id| self.id == id) && pid.is_none_or(is_pid)
     }
 
-    /// Looks at the log, unless it is in use or was looked at a moment ago.
-    pub(super) fn look(&self) {
+    /// Looks at the log, unless it is in use or was looked at a moment ago. Returns true if its
+    /// state was forgotten.
+    pub(super) fn look(&self) -> bool {
         let Ok(mut state) = self.state.try_lock() else {
-            return;
+            return false;
         };
         let is_early = |at: Instant| at.elapsed() < RARELY;
         if !state.summary.state.may_grow() && state.looked.is_some_and(is_early) {
-            return;
+            return false;
         }
         state.looked = Some(Instant::now());
         if state.is_settled(&self.path) {
-            return;
+            return false;
         }
         state.catch_up();
-        state.forget_if_unused(&self.path);
+        let is_forgotten = state.forget_if_unused(&self.path);
         self.publish(&state);
+        is_forgotten
     }
 
     /// Gives a state everything that the log has now.
@@ -358,11 +360,13 @@ impl State {
         self.summary.growth = growth_over(&self.past);
     }
 
-    fn forget_if_unused(&mut self, path: &Path) {
+    fn forget_if_unused(&mut self, path: &Path) -> bool {
         let is_used = self.summary.state.is_running() || self.asked_for.elapsed() < FORGOTTEN;
-        if !is_used && self.follower.is_read() {
+        let is_forgotten = !is_used && self.follower.is_read();
+        if is_forgotten {
             self.forget(path);
         }
+        is_forgotten
     }
 
     /// About the bytes that it has in memory beside its summary.

@@ -101,16 +101,19 @@ impl Table {
 
     /// Looks at each log.
     pub(super) fn look(&self, is_over: impl Fn() -> bool) {
+        let mut has_forgotten = false;
         for process in self.all() {
             if is_over() {
                 return;
             }
-            process.look();
+            has_forgotten |= process.look();
             if process.unused_bytes() > 0 {
                 self.unused.note(&process, false);
             }
         }
-        self.unused.give_back();
+        if has_forgotten | self.unused.has_forgotten() {
+            memory::give_back();
+        }
     }
 
     /// The states that are in memory, of processes that run no more.

@@ -14,8 +14,6 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::memory;
-
 use super::process::Process;
 
 /// See the module's text.
@@ -23,7 +21,7 @@ use super::process::Process;
 pub(super) struct Unused {
     most: u64,
     processes: Mutex<VecDeque<Weak<Process>>>,
-    /// Whether any was forgotten since the memory was given back.
+    /// Whether any was forgotten, and nobody has asked for that.
     has_forgotten: AtomicBool,
 }
 
@@ -48,11 +46,9 @@ impl Unused {
         self.forget_beyond(0, None);
     }
 
-    /// Gives the memory of those that were forgotten back to the system.
-    pub(super) fn give_back(&self) {
-        if self.has_forgotten.swap(false, Relaxed) {
-            memory::give_back();
-        }
+    /// Whether any was forgotten since the last question.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.has_forgotten.swap(false, Relaxed)
     }
 
     /// Returns the bytes of all of them.
