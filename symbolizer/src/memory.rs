@@ -54,8 +54,11 @@ static FILES: Mutex<Option<HashMap<(u64, u64), u64>>> = Mutex::new(None);
 
 thread_local! {
     /// Bytes that this thread took, less those that it gave back, not yet added to [`TAKEN`].
-    static UNCOUNTED: Cell<isize> = const { Cell::new(0) };
+    static UNCOUNTED: Cell<isize> = const { Cell::new(NEW_THREAD) };
 }
+
+/// The count of a thread that has not counted anything. No count comes near it.
+const NEW_THREAD: isize = isize::MIN / 2;
 
 /// True if the bound is what the user gave, which no file changes.
 static IS_GIVEN: AtomicBool = AtomicBool::new(false);
@@ -230,10 +233,50 @@ fn count(bytes: isize) {
         if sum.unsigned_abs() < STEP as usize {
             uncounted.set(sum);
         } else {
-            uncounted.set(0);
-            add(sum);
+            step(uncounted, bytes);
         }
     });
+}
+
+/// Counts bytes in a thread that is new, or has a step full.
+#[cold]
+fn step(uncounted: &Cell<isize>, bytes: isize) {
+    let before = match uncounted.replace(0) {
+        NEW_THREAD => {
+            settle_at_the_end();
+            0
+        }
+        before => before,
+    };
+    add(before.wrapping_add(bytes));
+}
+
+/// Lets the thread add the rest of its count at its end. A server has a thread for each connection,
+/// and what each leaves uncounted would add up.
+fn settle_at_the_end() {
+    /// A key whose values have a destructor; `None`: the system has no key left.
+    static KEY: OnceLock<Option<libc::pthread_key_t>> = OnceLock::new();
+    extern "C" fn settle(_: *mut libc::c_void) {
+        // It runs behind all destructors of Rust's, and the word has none.
+        let _ = UNCOUNTED.try_with(|uncounted| match uncounted.replace(0) {
+            NEW_THREAD => {}
+            left => add(left),
+        });
+    }
+    let key = KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: room for the key; the destructor is a function that takes any value.
+        let failed = unsafe { libc::pthread_key_create(&raw mut key, Some(settle)) };
+        (failed == 0).then_some(key)
+    });
+    if let Some(key) = *key {
+        // SAFETY: the key exists for ever. The value is only told from null, which has no
+        // destructor. The first keys of a process need no memory; what a later one needs comes
+        // from libc, not from the allocator that counts.
+        unsafe {
+            libc::pthread_setspecific(key, std::ptr::dangling::<u8>().cast());
+        }
+    }
 }
 
 #[cold]
@@ -262,4 +305,34 @@ fn exceeded(bound: usize) {
         read: READ.load(Relaxed),
         is_given: IS_GIVEN.load(Relaxed),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Threads that take and give back a little each: nothing is left uncounted.
+    #[test]
+    fn the_count_of_a_thread_is_settled_at_its_end() {
+        let in_thread = |bytes: isize| {
+            std::thread::spawn(move || {
+                count(bytes);
+                count(bytes);
+            })
+            .join()
+            .unwrap();
+        };
+        let before = TAKEN.load(Relaxed);
+        for _ in 0..100 {
+            in_thread(1000);
+        }
+        assert_eq!(TAKEN.load(Relaxed), before + 200_000);
+        for _ in 0..100 {
+            in_thread(-1000);
+        }
+        assert_eq!(TAKEN.load(Relaxed), before);
+        in_thread(STEP * 3);
+        in_thread(-3 * STEP);
+        assert_eq!(TAKEN.load(Relaxed), before);
+    }
 }

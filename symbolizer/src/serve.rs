@@ -61,6 +61,8 @@ const MOST_WORK: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often the logs are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often free memory is given back.
+const GIVE_BACK: Duration = Duration::from_secs(10);
 /// How long open connections may take when the server ends.
 const GRACE: Duration = Duration::from_secs(3);
 
@@ -184,8 +186,13 @@ impl Server {
         let looker = std::thread::Builder::new()
             .name("heapprof-look".into())
             .spawn(move || {
+                let mut given_back = Instant::now();
                 while !shared.is_over() {
                     shared.table.look(|| shared.is_over());
+                    if given_back.elapsed() >= GIVE_BACK {
+                        memory::give_back();
+                        given_back = Instant::now();
+                    }
                     std::thread::sleep(LOOK);
                     shared.table.find();
                 }

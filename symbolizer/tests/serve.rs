@@ -670,6 +670,13 @@ fn ended_logs_share_one_bound_of_memory() {
             assert!(metric("heapprof_serve_memory_bytes") < 32 << 20);
         }
     }
+    // What a connection leaves to others is counted.
+    let before = metric("heapprof_serve_memory_bytes");
+    for _ in 0..200 {
+        server.pprof("/debug/pprof/heap?pid=1003");
+    }
+    let after = metric("heapprof_serve_memory_bytes");
+    assert!(after < before + (3 << 20), "from {before} to {after} bytes");
     assert!(most > 3 << 20, "{most} bytes: some of the logs are kept");
     assert!(most <= 4 << 20, "{most} bytes");
 }

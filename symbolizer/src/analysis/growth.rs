@@ -44,6 +44,10 @@ impl Scale {
 
     /// Judges a growth.
     pub fn verdict(&self, growth: &Amount) -> Verdict {
+        // No sample came or went: whether blocks did that were not sampled is not known.
+        if growth.value == 0.0 && growth.samples == 0 {
+            return Verdict::Small;
+        }
         let is_exact = growth.variance <= 0.0 && !self.is_in_parts;
         match Trend::of(growth.value, growth.error(), growth.scale, self.all) {
             Trend::Small => Verdict::Small,
@@ -111,6 +115,8 @@ mod tests {
             ..scale
         };
         assert_eq!(damaged.verdict(&growth(0.0, 100.0)), Verdict::Real);
+        let none = Amount::of(0.0, 0.0, 0).beside(100.0);
+        assert_eq!(scale.verdict(&none), Verdict::Small);
         let of_many = Scale { all: 2e4, ..scale };
         assert_eq!(of_many.verdict(&growth(3.0, 100.0)), Verdict::Small);
     }

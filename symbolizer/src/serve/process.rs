@@ -247,24 +247,22 @@ impl Process {
         id.is_none_or(|id| self.id == id) && pid.is_none_or(is_pid)
     }
 
-    /// Looks at the log, unless it is in use or was looked at a moment ago. Returns true if its
-    /// state was forgotten.
-    pub(super) fn look(&self) -> bool {
+    /// Looks at the log, unless it is in use or was looked at a moment ago.
+    pub(super) fn look(&self) {
         let Ok(mut state) = self.state.try_lock() else {
-            return false;
+            return;
         };
         let is_early = |at: Instant| at.elapsed() < RARELY;
         if !state.summary.state.may_grow() && state.looked.is_some_and(is_early) {
-            return false;
+            return;
         }
         state.looked = Some(Instant::now());
         if state.is_settled(&self.path) {
-            return false;
+            return;
         }
         state.catch_up();
-        let is_forgotten = state.forget_if_unused(&self.path);
+        state.forget_if_unused(&self.path);
         self.publish(&state);
-        is_forgotten
     }
 
     /// Gives a state everything that the log has now.
@@ -360,13 +358,11 @@ impl State {
         self.summary.growth = growth_over(&self.past);
     }
 
-    fn forget_if_unused(&mut self, path: &Path) -> bool {
+    fn forget_if_unused(&mut self, path: &Path) {
         let is_used = self.summary.state.is_running() || self.asked_for.elapsed() < FORGOTTEN;
-        let is_forgotten = !is_used && self.follower.is_read();
-        if is_forgotten {
+        if !is_used && self.follower.is_read() {
             self.forget(path);
         }
-        is_forgotten
     }
 
     /// About the bytes that it has in memory beside its summary.

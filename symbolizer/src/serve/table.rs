@@ -101,18 +101,14 @@ impl Table {
 
     /// Looks at each log.
     pub(super) fn look(&self, is_over: impl Fn() -> bool) {
-        let mut has_forgotten = false;
         for process in self.all() {
             if is_over() {
                 return;
             }
-            has_forgotten |= process.look();
+            process.look();
             if process.unused_bytes() > 0 {
                 self.unused.note(&process, false);
             }
-        }
-        if has_forgotten | self.unused.has_forgotten() {
-            memory::give_back();
         }
     }
 

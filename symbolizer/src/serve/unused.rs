@@ -11,7 +11,6 @@
 //! next look.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::process::Process;
@@ -21,8 +20,6 @@ use super::process::Process;
 pub(super) struct Unused {
     most: u64,
     processes: Mutex<VecDeque<Weak<Process>>>,
-    /// Whether any was forgotten, and nobody has asked for that.
-    has_forgotten: AtomicBool,
 }
 
 impl Unused {
@@ -31,7 +28,6 @@ impl Unused {
         Unused {
             most,
             processes: Mutex::default(),
-            has_forgotten: AtomicBool::new(false),
         }
     }
 
@@ -44,11 +40,6 @@ impl Unused {
     /// Forgets all that no request uses at the moment.
     pub(super) fn forget_all(&self) {
         self.forget_beyond(0, None);
-    }
-
-    /// Whether any was forgotten since the last question.
-    pub(super) fn has_forgotten(&self) -> bool {
-        self.has_forgotten.swap(false, Relaxed)
     }
 
     /// Returns the bytes of all of them.
@@ -89,7 +80,6 @@ impl Unused {
                 sum -= process.unused_bytes();
                 // One that is in use is noted anew at the end of that use.
                 process.forget_unused();
-                self.has_forgotten.store(true, Relaxed);
             }
         }
     }
