@@ -115,6 +115,7 @@ fn a_server_has_the_names_that_were_kept() {
     let has_name = |options: &[&str]| {
         let options = [&["--listen", "127.0.0.1:0"], options].concat();
         let server = Server::with(&[Path::new(&log)], &options);
+        server.until("/processes", "\"state\":\"ended\"");
         let profile = server.pprof("/debug/pprof/heap");
         let (_, named) = server.get(&format!("/debug/pprof/symbol?{:#x}", BIAS));
         assert!(named.starts_with("num_symbols: 1"), "{named}");

@@ -670,7 +670,7 @@ fn ended_logs_share_one_bound_of_memory() {
             assert!(metric("heapprof_serve_memory_bytes") < 32 << 20);
         }
     }
-    // What a connection leaves to others is counted.
+    // The count holds what threads of connections leave to others.
     let before = metric("heapprof_serve_memory_bytes");
     for _ in 0..200 {
         server.pprof("/debug/pprof/heap?pid=1003");
