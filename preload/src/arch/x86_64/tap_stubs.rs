@@ -220,10 +220,10 @@ fn register(argument: u8) -> Option<u8> {
 /// Defines an entry stub, which calls `$handler` with the registers, the tap, the stack pointer at
 /// the entry, and `rbp`.
 macro_rules! tap_entry_stub {
-    ($(#[$attribute:meta])* fn $name:ident => $handler:ident) => {
+    ($(#[$attribute:meta])* $visible:vis fn $name:ident => $handler:ident) => {
         $(#[$attribute])*
         #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $name() {
+        $visible unsafe extern "C-unwind" fn $name() {
             std::arch::naked_asm!(
                 ".cfi_startproc",
                 ".cfi_def_cfa_offset 16", // the tail has pushed r11

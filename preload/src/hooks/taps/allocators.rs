@@ -1,0 +1,144 @@
+//! Allocators of a module: found by the names of its functions, or named by the user.
+
+use std::ffi::CStr;
+
+use super::functions::{Family, has_flat_malloc, known_by};
+use super::plan::{Functions, Take, Wanted, plan};
+use super::{NAMED, Outcome};
+use crate::allocator;
+use crate::os::elf_symbols::{self, ElfSymbols};
+use crate::os::executable;
+use crate::os::link_map::Module;
+use crate::os::sys::{File, MappedFile};
+
+/// Prepares the taps of each allocator of a module, and hands them to `take`, with the range of the
+/// module's code. Without `take`, each allocator counts as refused, and its outcome is its name.
+pub(super) fn for_each_allocator(
+    module: &Module,
+    owns_malloc: bool,
+    mut take: Option<&mut Take<'_>>,
+    outcomes: &mut Vec<Outcome>,
+) {
+    let is_program = module.is_program();
+    let path = if is_program {
+        EXECUTABLE
+    } else {
+        module.path()
+    };
+    let path_bytes = path.to_bytes();
+    if !path_bytes.contains(&b'/') {
+        return; // the kernel's own, which has no file
+    }
+    // Libraries of the distribution have dynamic symbols only, and there are many. The loader's
+    // hash table answers faster than a look at every symbol.
+    let is_system = SYSTEM.iter().any(|folder| path_bytes.starts_with(folder));
+    let is_marked = MARKS.iter().any(|mark| module.function(mark).is_some());
+    let name = match is_program {
+        true => String::from_utf8_lossy(&executable::path()).into_owned(),
+        false => path.to_string_lossy().into_owned(),
+    };
+    let named = NAMED.get().map_or(&[][..], Vec::as_slice).iter();
+    let named: Vec<_> = named.filter(|it| it.is_in(name.as_bytes())).collect();
+    // In a running process, the functions behind `malloc` are tapped as all others.
+    let serves = cfg!(feature = "attach")
+        && allocator::next_library().is_some_and(|library| library == module.path());
+    let closes = cfg!(feature = "attach") && module.function(c"dlclose").is_some();
+    if is_system && !is_marked && named.is_empty() && !serves && !closes {
+        return;
+    }
+    let owns_malloc = owns_malloc && is_program || serves;
+    let file = File::open(path, libc::O_RDONLY, 0).ok();
+    let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
+        return;
+    };
+    let is_wanted = is_marked || owns_malloc || closes || !named.is_empty();
+    let debug_file = match ElfSymbols::full(file.bytes()) {
+        Some(_) => None,
+        None => elf_symbols::debug_file(file.bytes()),
+    };
+    let debug_file = debug_file.as_ref().map_or(&[][..], MappedFile::bytes);
+    let dynamic = || ElfSymbols::dynamic(file.bytes()).filter(|_| is_wanted);
+    let full = ElfSymbols::full(file.bytes()).or_else(|| ElfSymbols::full(debug_file));
+    let Some(symbols) = full.or_else(dynamic) else {
+        return;
+    };
+    let Some(code) = elf_symbols::code_range(file.bytes()) else {
+        return;
+    };
+    let code = module.address(code.start)..module.address(code.end);
+    let mut tapped: Vec<u64> = Vec::new();
+    let is_next = allocator::next_library().is_some_and(|library| library == module.path());
+    let named = named.into_iter().map(Functions::Named);
+    let mut known = allocators(&symbols, owns_malloc);
+    if closes {
+        known.push((Family::Loader, b""));
+    }
+    let known = known
+        .into_iter()
+        .map(|(family, prefix)| Functions::Known(family, prefix));
+    for functions in named.chain(known) {
+        let is_usual = matches!(functions, Functions::Known(Family::Usual, _));
+        if is_next && !is_usual && !serves {
+            continue; // its functions have the usual names, too, and are called from our hooks
+        }
+        let name = format!("{} in {name}", functions.name(is_program || owns_malloc));
+        let Some(take) = &mut take else {
+            if !matches!(functions, Functions::Known(Family::Loader, _)) {
+                outcomes.push(Outcome::Refused(name));
+            }
+            continue;
+        };
+        let wanted = Wanted {
+            module,
+            code: code.clone(),
+            functions,
+            has_usual_names: owns_malloc || is_program,
+            is_malloc_flat: module.file() == b"libc.so.6" || has_flat_malloc(&symbols),
+        };
+        let planned = plan(&wanted, &symbols, &tapped).and_then(|planned| {
+            if !planned.entries.is_empty() {
+                take(&planned, &code)?;
+            }
+            Ok(planned.entries)
+        });
+        outcomes.push(match planned {
+            Ok(entries) if entries.is_empty() => continue,
+            Ok(entries) => {
+                let number = entries.len();
+                tapped.extend(entries);
+                if matches!(functions, Functions::Known(Family::Loader, _)) {
+                    continue;
+                }
+                Outcome::Tapped(format!("{name} ({number} functions)"))
+            }
+            Err(why) if is_usual => Outcome::RefusedMalloc(why),
+            Err(why) => Outcome::Refused(format!("{name}: {why}")),
+        });
+    }
+}
+
+/// Returns the allocators that the symbols tell of, with the prefixes of their functions.
+fn allocators<'a>(symbols: &ElfSymbols<'a>, owns_malloc: bool) -> Vec<(Family, &'a [u8])> {
+    let mut found = Vec::new();
+    if owns_malloc {
+        found.push((Family::Usual, &b""[..]));
+    }
+    for function in symbols.functions() {
+        let known = known_by(function.name);
+        found.extend(known.filter(|known| !found.contains(known)));
+    }
+    // One name may be a coincidence.
+    found.retain(|&(family, prefix)| {
+        let mut functions = symbols.functions();
+        functions.any(|function| family.is_confirmed_by(function.name, prefix))
+    });
+    found
+}
+
+/// Folders of the distribution's libraries.
+const SYSTEM: [&[u8]; 3] = [b"/lib/", b"/lib64/", b"/usr/lib/"];
+/// Functions by which allocators in such libraries are known.
+const MARKS: [&CStr; 4] = [c"mallocx", c"mi_malloc", c"tc_malloc", c"sn_rust_alloc"];
+
+/// The program's file.
+const EXECUTABLE: &CStr = c"/proc/self/exe";

@@ -1,0 +1,240 @@
+//! Tapped function: one whose calls come here first, and what is recorded of a call.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use heapprof_core::{Sampler, Suspended};
+
+use super::functions::Call;
+use crate::allocator::Fit;
+use crate::arch::tap_stubs::{Registers, call_moved, tap_entry_stub};
+use crate::hooks::sample::{self, OldSample};
+use crate::os::diagnostics;
+use crate::recording::sampled_blocks;
+use crate::state::thread::{self, Inside, Thread};
+use crate::unwind::modules;
+use crate::unwind::walk::WalkStart;
+
+/// A tapped function.
+pub(super) struct Tap {
+    pub(super) call: Call,
+    /// The address of the function.
+    pub(super) entry: u64,
+    /// The address of its moved instructions, which is that of the function as it was.
+    pub(super) moved: u64,
+}
+
+impl Tap {
+    /// Calls the function. Blocks that are allocated in the call are not recorded, and lay nothing
+    /// on the thread's line: by their checks they would lay the caller's bytes once more.
+    fn call(&self, registers: &Registers) -> usize {
+        let thread = thread::current();
+        let _within = Within {
+            thread,
+            was_inside: thread.inside.replace(Inside::Ours),
+            suspended: Some(thread.with_sampler(Sampler::suspend)),
+        };
+        // SAFETY: the moved instructions, which continue as the function does. The registers are
+        // those of the program's call.
+        unsafe { call_moved(registers, self.moved) }
+    }
+}
+
+/// The time of a call of the allocator. It ends by an exception, too (`bad_alloc`).
+struct Within<'a> {
+    thread: &'a Thread,
+    was_inside: Inside,
+    suspended: Option<Suspended>,
+}
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        if let Some(suspended) = self.suspended.take() {
+            self.thread.with_sampler(|line| line.resume(suspended));
+        }
+        self.thread.inside.set(self.was_inside);
+    }
+}
+
+tap_entry_stub! {
+    /// Where a call leads of which nothing is decided.
+    pub(super) fn undecided_stub => tapped
+}
+
+tap_entry_stub! {
+    /// Where an allocation leads that has advanced the sampler, and expired its countdown.
+    pub(super) fn due_stub => allocation_is_due
+}
+
+/// Serves an allocation for which the countdown has expired.
+unsafe extern "C-unwind" fn allocation_is_due(
+    registers: &Registers,
+    tap: &Tap,
+    sp: *const u64,
+    bp: u64,
+) -> usize {
+    // SAFETY: the registers at the function's entry, whose caller is the program.
+    let here = unsafe { WalkStart::caller(sp, bp) };
+    let argument = |number: u8| {
+        registers
+            .arguments
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(0)
+    };
+    let size = match tap.call {
+        Call::AllocateArray { count, size } => argument(count).saturating_mul(argument(size)),
+        Call::Allocate { size } => argument(size),
+        _ => 0, // no other function has such a check
+    };
+    let block = tap.call(registers);
+    sample::on_allocation(tap.pc(), block as *mut c_void, size, Fit::Reported, here);
+    block
+}
+
+/// Serves a call of a tapped function. `sp` and `bp` are the registers at its entry.
+unsafe extern "C-unwind" fn tapped(
+    registers: &Registers,
+    tap: &Tap,
+    sp: *const u64,
+    bp: u64,
+) -> usize {
+    // SAFETY: the registers at the function's entry, whose caller is the program.
+    let here = unsafe { WalkStart::caller(sp, bp) };
+    let argument = |number: u8| {
+        registers
+            .arguments
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(0)
+    };
+    let product = |count, size| argument(count).saturating_mul(argument(size));
+    match tap.call {
+        Call::Allocate { size } => {
+            let block = tap.call(registers);
+            tap.record(block, argument(size), here);
+            block
+        }
+        Call::AllocateArray { count, size } => {
+            let block = tap.call(registers);
+            tap.record(block, product(count, size), here);
+            block
+        }
+        Call::AllocateInto { place, size } => {
+            let answer = tap.call(registers);
+            if answer as u32 == 0 {
+                let place = argument(place) as *const usize;
+                // SAFETY: the function has just stored a block there.
+                tap.record(unsafe { place.read() }, argument(size), here);
+            }
+            answer
+        }
+        Call::Resize { ptr, size } => tap.resize(registers, argument(ptr), argument(size), here),
+        Call::ResizeArray { ptr, count, size } => {
+            tap.resize(registers, argument(ptr), product(count, size), here)
+        }
+        Call::ResizeInPlace { ptr, size } => {
+            let usable = tap.call(registers);
+            if usable >= argument(size) {
+                end_sample(argument(ptr));
+                tap.record(argument(ptr), argument(size), here);
+            }
+            usable
+        }
+        Call::Free { ptr } => {
+            end_sample(argument(ptr));
+            tap.call(registers)
+        }
+        Call::Unload => {
+            // Blocks that destructors of the library allocate are the program's.
+            // SAFETY: as in `Tap::call`.
+            let answer = unsafe { call_moved(registers, tap.moved) };
+            modules::note_dlclose();
+            answer
+        }
+        Call::FreeUnseen => {
+            note_unseen_frees(c"mi_heap_destroy");
+            tap.call(registers)
+        }
+        Call::Control { name } => {
+            let name = argument(name) as *const c_char;
+            if !name.is_null() {
+                // SAFETY: a C string, as the function requires.
+                let name = unsafe { CStr::from_ptr(name) };
+                let is_of_arena = name.to_bytes().starts_with(b"arena.");
+                let ends = [&b".destroy"[..], b".reset"];
+                if is_of_arena && ends.iter().any(|end| name.to_bytes().ends_with(end)) {
+                    note_unseen_frees(name);
+                }
+            }
+            tap.call(registers)
+        }
+    }
+}
+
+/// Tells once that blocks are freed which no table knows by their allocator.
+#[cold]
+fn note_unseen_frees(function: &CStr) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        diagnostics::note(format_args!(
+            "{} frees blocks at once, which are not known here: they are shown as in use",
+            function.to_string_lossy()
+        ));
+    }
+}
+
+/// Records the end of the sample at that address, if there is one.
+fn end_sample(address: usize) {
+    let ptr = address as *mut c_void;
+    if sampled_blocks::may_be_sampled(ptr) {
+        sample::on_free(ptr);
+    }
+}
+
+impl Tap {
+    /// Returns a PC in the function.
+    fn pc(&self) -> u64 {
+        self.entry + 1
+    }
+
+    /// Records a new block, if it is sampled.
+    #[inline(always)]
+    fn record(&self, block: usize, size: usize, here: WalkStart) {
+        if block == 0 || is_nested() || sample::passes(size) {
+            return;
+        }
+        let ptr = block as *mut c_void;
+        sample::on_allocation(self.pc(), ptr, size, Fit::Reported, here);
+    }
+
+    /// Resizes a block. Law 3: take the old sample, call, and on failure put it back.
+    fn resize(&self, registers: &Registers, old: usize, size: usize, here: WalkStart) -> usize {
+        let old = old as *mut c_void;
+        let taken = match sampled_blocks::may_be_sampled(old) {
+            true => sampled_blocks::take(old),
+            false => None,
+        };
+        let new = self.call(registers);
+        if new == 0 && size != 0 {
+            if let Some(taken) = taken {
+                taken.put_back();
+            }
+            return new;
+        }
+        let old = taken.map_or(OldSample::None, OldSample::Taken);
+        let ptr = new as *mut c_void;
+        if new == 0 || is_nested() || sample::passes(size) {
+            old.end(ptr);
+        } else {
+            sample::on_reallocation(self.pc(), ptr, size, Fit::Reported, here, old);
+        }
+        new
+    }
+}
+
+/// Returns true if this call is part of another one, which is recorded, or is this library's own. A
+/// signal handler inside of a hook is neither: its allocation is counted as lost.
+fn is_nested() -> bool {
+    thread::current().inside.get() == Inside::Ours
+}
