@@ -8,25 +8,30 @@
 
 use std::ffi::c_void;
 
-use heapprof_core::{EndedSample, Lane, Origin, Regime, Sampled, Sampler, Vacant};
+use heapprof_core::{EndedSample, Origin, Regime, Sampled, Sampler};
 
 use crate::allocator;
-use crate::arch::registers::stack_pointer;
 use crate::hooks::probes;
 use crate::os::cancellation::Deferred;
-use crate::os::clock::{self, Ticks};
+use crate::os::clock;
 use crate::os::sys;
-use crate::recording::labels::{self, Labels};
 use crate::recording::sampled_blocks::{self, Spot, TakenSample};
-use crate::recording::seats::{self, Seat};
-use crate::recording::session::{self, FreeEvent, NewStack, SeatLanes, Session};
-use crate::recording::{byte_count, pending_frees, regime};
+use crate::recording::seats;
+use crate::recording::session::{self, Session};
+use crate::recording::{byte_count, regime};
 use crate::state::phase::{self, Phase};
 use crate::state::thread::{self, Entered, Inside, Thread};
-use crate::state::{counters, interval, process, shutdown};
+use crate::state::{counters, process, shutdown};
 use crate::unwind::walk::{self, WalkStart};
-use crate::unwind::walker::{Walked, Walker};
 use crate::writer::session_start;
+
+mod end;
+mod stack;
+
+pub(crate) use end::{OldSample, on_free};
+use end::{keep_spot, send_end};
+pub(crate) use stack::stack_of;
+use stack::walk_stack;
 
 /// Advances the sampler by `size` bytes. Returns true on the common path: no mark falls on this
 /// block, and the countdown did not expire. If false, the caller must call [`on_allocation`].
@@ -50,113 +55,6 @@ pub(crate) fn is_valid_size(size: usize) -> bool {
 /// Returns true if [`passes`] returned false in its last call in this thread.
 pub(crate) fn is_due() -> bool {
     thread::current().with_sampler(|sampler| sampler.is_due())
-}
-
-/// The sample that a block was before it was resized.
-pub(crate) enum OldSample {
-    /// There is none, or it is back in its place.
-    None,
-    /// It was taken out of the table.
-    Taken(TakenSample),
-    /// If there is one, it is still in the table, because the block did not move.
-    InTable,
-}
-
-impl OldSample {
-    /// Records the end of the sample, if there is one. `ptr` is where the block is now.
-    #[inline(always)]
-    pub(crate) fn end(self, ptr: *mut c_void) {
-        if !matches!(self, OldSample::None) {
-            self.end_slowly(ptr);
-        }
-    }
-
-    /// The rest of [`end`](Self::end), out of line: a recorded realloc mostly leaves nothing to
-    /// end.
-    #[inline(never)]
-    fn end_slowly(self, ptr: *mut c_void) {
-        match self {
-            OldSample::None => {}
-            OldSample::Taken(taken) => end_sample(taken),
-            OldSample::InTable if sampled_blocks::may_be_sampled(ptr) => on_free(ptr),
-            OldSample::InTable => {}
-        }
-    }
-}
-
-/// Records the end of the sample at `ptr`, if there is one. The block is about to be freed, and
-/// [`sampled_blocks::may_be_sampled`] has returned true for it.
-#[inline(always)]
-pub(crate) fn on_free(ptr: *mut c_void) {
-    if let Some(taken) = sampled_blocks::take(ptr) {
-        end_sample(taken);
-    }
-}
-
-/// Records the end of a sample.
-#[inline(always)]
-fn end_sample(taken: TakenSample) {
-    if !phase::is_recording() {
-        return release_spot(taken.id, taken.vacant);
-    }
-    let _deferred = Deferred::begin();
-    let thread = thread::current();
-    // A free is recorded even inside our own code (in a signal handler that interrupted it):
-    // nothing here allocates or locks. Only the flag must be restored. A handler that interrupts
-    // this hook finds where it was entered.
-    let was_at = thread.entered_at.replace(stack_pointer());
-    let was_inside = thread.inside.replace(Inside::Hook);
-    end_sample_deferred(thread, taken.id, taken.vacant);
-    thread.inside.set(was_inside);
-    thread.entered_at.set(was_at);
-}
-
-/// Records the end of sample `id`. Out of line, as [`unless_it_panics`] requires.
-#[inline(never)]
-extern "C" fn end_sample_deferred(thread: &'static Thread, id: u64, vacant: Vacant) {
-    unless_it_panics(|| {
-        probes::ended(vacant.address());
-        let spot = Spot::of(vacant);
-        let at = clock::ticks();
-        let session = session::current().filter(|_| !process::is_unprepared_child(thread));
-        let Some(session) = session else {
-            return pending_frees::push(at, id);
-        };
-        if thread.session.get() != session.number {
-            session.register_thread(thread);
-        }
-        let free = FreeEvent {
-            at,
-            id,
-            thread: thread.number.get(),
-        };
-        if let Some(mut seat) = seats::take(thread)
-            && let Some(lanes) = session.lanes_of(&seat)
-        {
-            // The lane last, as in `record`.
-            keep_spot(&mut seat, spot);
-            session.send_free_in(&lanes.events, free);
-        } else {
-            session.send_through_overflow(free);
-        }
-    });
-}
-
-/// Gives back the spot of a sample whose end is not recorded.
-#[cold]
-#[inline(never)]
-extern "C" fn release_spot(_id: u64, vacant: Vacant) {
-    probes::ended(vacant.address());
-    drop(Spot::of(vacant));
-}
-
-/// Keeps the spot for the next sample at the same address if everything is recorded. If samples are
-/// rare, the kept count would send frees of nearby addresses to the slow path.
-#[inline(always)]
-fn keep_spot(seat: &mut Seat, spot: Spot) {
-    if interval::is_exact() {
-        seat.keep_spot(spot);
-    }
 }
 
 /// The block that the program gets.
@@ -466,109 +364,4 @@ fn record(
         drop(sampled_blocks::take(ptr).map(TakenSample::spot));
         counters::LOST_QUEUE_FULL.add(1);
     }
-}
-
-/// Sends the end of a sample as a free.
-#[inline(never)]
-fn send_end(session: &Session, lane: &Lane, at: Ticks, thread: &Thread, id: u64) {
-    let thread = thread.number.get();
-    session.send_free_in(lane, FreeEvent { at, id, thread });
-}
-
-/// Returns the hash of this thread's stack, from a call of the exported function around `entry`.
-/// The writer gets the frames. `None`: there was no seat, or no room.
-#[cold]
-#[inline(never)]
-pub(super) fn stack_of(
-    entered: &Entered,
-    session: &Session,
-    entry: u64,
-    here: WalkStart,
-) -> Option<u64> {
-    let mut seat = seats::take(entered.thread)?;
-    let lanes = session.lanes_of(&seat)?;
-    let site = CallSite { entry, here };
-    walk_stack(entered, session, lanes, &mut seat, site)
-}
-
-/// Walks the stack and returns its hash. The writer gets the frames before the caller's record.
-/// `None`: there was no room for the frames.
-#[inline(always)]
-fn walk_stack(
-    entered: &Entered,
-    session: &Session,
-    lanes: &SeatLanes,
-    seat: &mut Seat,
-    CallSite { entry, here }: CallSite,
-) -> Option<u64> {
-    let (walker, hazard) = seat.parts();
-    let walked = walk::walk(entered, walker, hazard, entry, here);
-    #[cfg(feature = "verify")]
-    walk::verify(entered, walker, hazard, here);
-    if labels::are_used() {
-        return send_labelled_stack(entered, session, lanes, seat, entry, &walked);
-    }
-    let known = (session.number, walked.hash);
-    if walker.known_stack != known {
-        if !send_stack_if_new(session, lanes, walker, entry, &walked, &Labels::NONE) {
-            return None;
-        }
-        walker.known_stack = known;
-        // A stack unlike the last one mostly has other frames, and only other frames need rules.
-        seat.request_rule_growth_if_crowded();
-    }
-    Some(walked.hash)
-}
-
-/// Ends [`walk_stack`] if threads have labels: the hash includes those of this thread.
-#[cold]
-#[inline(never)]
-fn send_labelled_stack(
-    entered: &Entered,
-    session: &Session,
-    lanes: &SeatLanes,
-    seat: &mut Seat,
-    entry: u64,
-    walked: &Walked,
-) -> Option<u64> {
-    let is_sent = |hash| session.stacks.contains(hash);
-    let labels = Labels::of(entered.thread, walked.hash, is_sent);
-    let hash = labels.hash_with(walked.hash);
-    let (walker, _) = seat.parts();
-    let known = (session.number, hash);
-    if walker.known_stack != known {
-        if !send_stack_if_new(session, lanes, walker, entry, walked, &labels) {
-            return None;
-        }
-        walker.known_stack = known;
-        seat.request_rule_growth_if_crowded();
-    }
-    Some(hash)
-}
-
-/// Sends the frames of a stack if the writer does not have them. False: there was no room for them.
-#[inline(never)]
-fn send_stack_if_new(
-    session: &Session,
-    lanes: &SeatLanes,
-    walker: &mut Walker,
-    entry: u64,
-    walked: &Walked,
-    labels: &Labels,
-) -> bool {
-    let hash = labels.hash_with(walked.hash);
-    if session.stacks.contains(hash) {
-        return true;
-    }
-    let stack = NewStack {
-        hash,
-        end: walked.end,
-        entry,
-        labels: labels.words(),
-    };
-    let is_sent = session.send_stack(&lanes.stacks, &stack, walker.memos.chosen());
-    if is_sent {
-        session.stacks.insert(hash);
-    }
-    is_sent
 }
