@@ -10,6 +10,8 @@
  *   keep COUNT    the main thread allocates COUNT blocks of 23200 bytes, and keeps them
  *   drop          the main thread frees the blocks that it keeps
  *   resize COUNT  the main thread allocates COUNT blocks of 23300 bytes, and resizes them to 23400
+ *   make COUNT    the main thread makes COUNT blocks of 64 bytes by a realloc of nothing, another
+ *                 COUNT by posix_memalign, and frees them
  *   fork          a child allocates and ends
  *   branch        a child allocates blocks of 23600 bytes until this process ends; its id
  *   open PATH     opens a library, and calls its function `get` ten times
@@ -72,6 +74,19 @@ __attribute__((noinline)) static void *site_burst(int number) {
 /* Volatile, because a compiler may leave out a block that nothing uses. */
 static void site_once(size_t size) {
     void *volatile block = malloc(size);
+    free(block);
+}
+
+__attribute__((noinline)) static void site_from_nothing(void) {
+    void *volatile nothing = NULL;
+    void *volatile block = realloc(nothing, 64);
+    free(block);
+}
+
+__attribute__((noinline)) static void site_aligned(void) {
+    void *volatile block = NULL;
+    if (posix_memalign((void **)&block, 16, 64))
+        abort();
     free(block);
 }
 
@@ -232,6 +247,11 @@ int main(int argc, char **argv) {
         } else if (sscanf(line, "resize %d", &count) == 1) {
             while (count-- > 0)
                 free(realloc(malloc(23300), 23400));
+        } else if (sscanf(line, "make %d", &count) == 1) {
+            while (count-- > 0) {
+                site_from_nothing();
+                site_aligned();
+            }
         } else if (strncmp(line, "fork", 4) == 0) {
             pid_t child = fork();
             if (child == 0) {

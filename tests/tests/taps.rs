@@ -1,106 +1,24 @@
 //! Taps: allocators that are linked into the program are recorded at the entries of their
 //! functions.
 
-use heapprof_format::Counter;
-use heapprof_tests::{Build, Run, assert_truth, by_site};
+use heapprof_tests::{Archive, Run, linked};
 
 /// The allocators of the distribution that can be linked statically.
 const ARCHIVES: [&str; 2] = ["libjemalloc.a", "libtcmalloc_minimal.a"];
 
-/// Returns a run of the program that g++ makes of these arguments.
-fn linked(arguments: &[&str]) -> Run {
-    let made = Run::tool("g++");
-    let made = made.args(arguments).args(["-o", "program"]).run().well();
-    let program = made.folder().join("program");
-    let run = Run::program("");
-    let own = run.folder().join("bin");
-    std::fs::create_dir(&own).unwrap();
-    std::fs::copy(&program, own.join("program")).unwrap();
-    // The fixture looks for its plug-in beside itself.
-    let plug_in = Build::get()
-        .fixture("truth")
-        .with_file_name("truth_plugin.so");
-    std::os::unix::fs::symlink(plug_in, own.join("truth_plugin.so")).unwrap();
-    let program = own.join("program");
-    run.with_program(program)
-}
-
-/// Functions that the fixture calls and not every archive has. libc's would be another allocator's.
-const REST: &str = r#"
-#include <malloc.h>
-#include <stdlib.h>
-#define WEAK __attribute__((weak))
-WEAK void *pvalloc(size_t size) { return memalign(4096, (size + 4095) & ~(size_t)4095); }
-WEAK void *reallocarray(void *block, size_t count, size_t size) { return realloc(block, count * size); }
-WEAK void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
-WEAK void cfree(void *block) { free(block); }
-WEAK void free_sized(void *block, size_t size) { free(block); }
-WEAK void free_aligned_sized(void *block, size_t alignment, size_t size) { free(block); }
-"#;
-
-/// The fixture `truth`, linked with an allocator.
-fn truth(archive: &str) -> Run {
-    let fixture = Build::get().fixture("truth");
-    let object = |name: &str| fixture.with_file_name(name).display().to_string();
-    let objects = [object("truth.o"), object("truth_cxx.o")];
-    let library = format!("-l:{archive}");
-    let folder = tempfile::tempdir().unwrap();
-    let rest = folder.path().join("rest.c");
-    std::fs::write(&rest, REST).unwrap();
-    let rest = rest.display().to_string();
-    linked(&[
-        "-fpermissive",
-        "-w",
-        "-x",
-        "c",
-        &rest,
-        "-x",
-        "none",
-        &objects[0],
-        &objects[1],
-        "-rdynamic",
-        &library,
-        "-lm",
-        "-lpthread",
-        "-ldl",
-    ])
-}
-
-#[test]
-fn all_numbers_of_every_site_are_the_truth_with_each_archive() {
-    for archive in ARCHIVES {
-        let run = truth(archive).args(["--threads", "4"]);
-        let ran = run.interval(1).prefix("t").run().well();
-        assert_eq!(ran.said(), [""; 0], "{archive}");
-        let log = ran.log().whole();
-        let losses = log.losses();
-        assert!(
-            losses.keys().all(|&loss| loss == Counter::LostNotReady),
-            "{archive}: {losses:?}"
-        );
-        assert_eq!(log.unknown_frees(), 0, "{archive}");
-        assert_truth(archive, &by_site(log.named()), &ran.claims());
-        let info = Run::heapprof()
-            .in_folder_of(&ran)
-            .args(["info", "t.heaplog"]);
-        let info = info.run().well().stdout;
-        assert!(info.contains("  tapped        malloc in /"), "{info}");
-        assert!(info.contains("agrees"), "{info}");
-    }
-}
-
 /// Without taps there is one line, and the program runs as it does alone.
 #[test]
 fn taps_can_be_switched_off() {
-    for archive in ARCHIVES {
-        let run = truth(archive).interval(1).prefix("t");
+    let owns_malloc = |archive: &Archive| archive.prefix.is_empty();
+    for archive in Archive::all().into_iter().filter(owns_malloc) {
+        let run = archive.truth().interval(1).prefix("t");
         let ran = run.env("HEAPPROF_TAP", "0").run().well();
         ran.assert_said(&[
             "has its own malloc",
             "HEAPPROF_TAP=0",
             "nothing is recorded",
         ]);
-        assert_eq!(ran.files_ending(".heaplog"), [""; 0], "{archive}");
+        assert_eq!(ran.files_ending(".heaplog"), [""; 0], "{archive:?}");
     }
 }
 

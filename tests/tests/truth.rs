@@ -8,7 +8,8 @@ use heapprof_core::Totals;
 use heapprof_format::{Counter, WalkEnd};
 use heapprof_symbolizer::Metric;
 use heapprof_tests::{
-    Account, Finished, Json, Log, Named, Run, Spread, assert_truth, by_site, worst_error,
+    Account, Finished, Json, Log, Named, Run, Sizes, Spread, assert_truth, by_site, estimate,
+    spread, totals_by_site,
 };
 
 /// Tries if a disk stood still for two seconds and samples were lost, which the log counts: other
@@ -167,106 +168,24 @@ fn recording_everything_gives_the_truth_in_json_and_folded() {
     }
 }
 
-/// For each site, the number of allocated blocks of each size, and of those in use.
-type Sizes = BTreeMap<String, BTreeMap<u64, (u64, u64)>>;
-
-/// Returns the sizes at scale 1, from a recording of everything that equals the truth.
+/// Returns the sizes at scale 1.
 fn sizes(threads: u64) -> Sizes {
     let ran = truth(1, threads, 1);
-    let log = ran.log().whole();
-    assert_complete(&log);
-    assert_truth("log", &by_site(log.named()), &ran.claims());
-    let mut sizes = Sizes::new();
-    for block in log.blocks() {
-        if let Some(site) = log.named().site_of(block.stack) {
-            let of_site = sizes.entry(site.to_owned()).or_default();
-            let (allocated, in_use) = of_site.entry(block.size).or_default();
-            *allocated += 1;
-            *in_use += u64::from(block.in_use);
-        }
-    }
-    // Their sizes depend on libc, and may differ between runs.
-    sizes.retain(|site, _| ran.claims().truth.contains_key(site));
-    sizes
+    assert_complete(&ran.log().whole());
+    Sizes::of("log", &ran)
 }
 
-fn spread(sizes: &BTreeMap<u64, (u64, u64)>, metric: Metric, scale: u64, interval: u64) -> Spread {
-    let mut spread = Spread::default();
-    for (&size, &(allocated, in_use)) in sizes {
-        let times = if metric.is_in_use() {
-            in_use
-        } else {
-            allocated
-        };
-        let x = if metric.is_bytes() { size as f64 } else { 1.0 };
-        spread.add(times * scale, size, x, interval);
-    }
-    spread
-}
-
-fn totals_by_site(named: &Named) -> BTreeMap<String, Totals> {
-    let mut sites: BTreeMap<String, Totals> = BTreeMap::new();
-    for row in &named.profile.rows {
-        if let Some(site) = named.site_of(row.stack as usize) {
-            sites.entry(site.to_owned()).or_default().merge(&row.totals);
-        }
-    }
-    sites
-}
-
-fn estimate(totals: &Totals, metric: Metric) -> f64 {
-    let estimate = if metric.is_in_use() {
-        &totals.in_use
-    } else {
-        &totals.allocated
-    };
-    if metric.is_bytes() {
-        estimate.bytes_f64()
-    } else {
-        estimate.objects_f64()
-    }
-}
-
-/// False alarms: each of the 69 sites' and the totals' four numbers, at two intervals, is outside
-/// its bound at most once in 10^9 runs (Bernstein's bound, no normality assumed): 560 numbers, less
-/// than once in a million runs of this test. For a crowded site the bound is 6.5 standard
-/// deviations.
+/// False alarms: 560 numbers at two intervals, each at most once in 10^9 runs. That is less than
+/// once in a million runs of this test.
 #[test]
 fn sampling_is_within_bernsteins_bound_of_the_truth_at_every_site() {
-    const FALSE_ALARM: f64 = 1e-9;
     const SCALE: u64 = 20;
     let sizes = sizes(4);
     for interval in [4096, 524_288] {
         let ran = truth(SCALE, 4, interval);
-        let claims = ran.claims();
         let log = ran.log().whole();
         assert_complete(&log);
-        let found = totals_by_site(log.named());
-        for metric in Metric::ALL {
-            let mut all = Spread::default();
-            let mut all_found = 0.0;
-            let mut errors = Vec::new();
-            for (site, sizes) in &sizes {
-                let spread = spread(sizes, metric, SCALE, interval);
-                assert_eq!(
-                    spread.truth,
-                    claims.truth[site].get(metric) as f64,
-                    "{site}"
-                );
-                let totals = found.get(site).copied().unwrap_or_default();
-                let estimate = estimate(&totals, metric);
-                errors.push((site.as_str(), estimate, spread));
-                all = all.and(&spread);
-                all_found += estimate;
-            }
-            errors.push(("total", all_found, all));
-            let (part, whose) = worst_error(errors, FALSE_ALARM);
-            println!(
-                "{interval}, {}: {part:.2} of the bound by {whose}",
-                metric.name()
-            );
-            assert!(part <= 1.0, "{interval}, {}: {whose}", metric.name());
-        }
+        sizes.assert_bounds(&format!("at {interval}"), &ran, SCALE, interval);
         // The dump has the log's numbers.
         let dump = ran.named("t.0001.heap");
         assert_eq!(dump.profile.numbers(), log.profile.numbers());
@@ -295,9 +214,9 @@ fn the_errors_of_sampling_are_as_large_as_stated() {
         for (metric, pooled) in Metric::ALL.into_iter().zip(&mut pooled) {
             let mut all = Spread::default();
             let mut all_found = Totals::default();
-            for (site, sizes) in &sizes {
+            for (site, of_site) in &sizes.0 {
                 let totals = found.get(site).copied().unwrap_or_default();
-                let spread = spread(sizes, metric, SCALE, INTERVAL);
+                let spread = spread(of_site, metric, SCALE, INTERVAL);
                 if metric == Metric::AllocatedBytes && spread.doubt >= 20.0 {
                     chi_square += spread.z(estimate(&totals, metric)).powi(2);
                     degrees += 1.0;

@@ -99,6 +99,14 @@ pub(crate) enum Exit {
     Due,
 }
 
+/// The filter of sampled addresses: where it is, the offsets of its words, and its shift.
+pub(crate) struct FilterPlace {
+    pub(crate) address: u64,
+    pub(crate) multiplier: i32,
+    pub(crate) shift: u8,
+    pub(crate) counters: i32,
+}
+
 /// Code that decides whether a call needs the handler. If not, execution continues behind it.
 #[derive(Clone, Copy)]
 pub(crate) struct Check {
@@ -110,7 +118,7 @@ pub(crate) struct Check {
 
 impl Check {
     /// Most bytes of a check.
-    pub(crate) const MOST: usize = 48;
+    pub(crate) const MOST: usize = 72;
 
     /// A check that always needs the handler: no code, which is followed by a tail.
     pub(crate) const NONE: Check = Check {
@@ -143,29 +151,39 @@ impl Check {
         Some(check)
     }
 
-    /// The check of a free: the filter at that address, with the offsets and the shift of its
-    /// words.
-    pub(crate) fn free(
-        ptr: u8,
-        filter: u64,
-        multiplier: i32,
-        shift: u8,
-        counters: i32,
-    ) -> Option<Check> {
+    /// The check of a free.
+    pub(crate) fn free(ptr: u8, filter: &FilterPlace) -> Option<Check> {
         let mut check = Check::NONE;
-        check.put(&[0x50, 0x41, 0x52]); // push rax; push r10
-        check.put(&[0x49, 0xba]); // mov r10, imm64
-        check.put(&filter.to_le_bytes());
-        check.put(&[0x49, 0x8b, 0x82]); // mov rax, qword ptr [r10 + multiplier]
-        check.put(&multiplier.to_le_bytes());
-        check.put(&[0x48, 0x0f, 0xaf, 0xc0 | register(ptr)?]); // imul rax, ptr
-        check.put(&[0x48, 0xc1, 0xe8, shift]); // shr rax, shift
-        check.put(&[0x41, 0x80, 0xbc, 0x02]); // cmp byte ptr [r10 + rax + counters], 0
-        check.put(&counters.to_le_bytes());
-        check.put(&[0]);
-        check.put(&[0x41, 0x5a, 0x58]); // pop r10; pop rax
-        check.jump(0x85, Exit::Undecided); // jne
+        check.ask(ptr, filter)?;
         Some(check)
+    }
+
+    /// The check of a resize: that of a free, then that of an allocation.
+    pub(crate) fn resize(ptr: u8, size: u8, filter: &FilterPlace, left: i32) -> Option<Check> {
+        let register = register(size)?;
+        let mut check = Check::NONE;
+        check.put(&[0x48, 0x85, 0xc0 | register << 3 | register]); // test size, size
+        check.jump(0x8e, Exit::Undecided); // jle
+        check.ask(ptr, filter)?;
+        check.subtract(register, left);
+        Some(check)
+    }
+
+    /// Asks the filter whether a sample may live at the address in that argument.
+    fn ask(&mut self, ptr: u8, filter: &FilterPlace) -> Option<()> {
+        self.put(&[0x50, 0x41, 0x52]); // push rax; push r10
+        self.put(&[0x49, 0xba]); // mov r10, imm64
+        self.put(&filter.address.to_le_bytes());
+        self.put(&[0x49, 0x8b, 0x82]); // mov rax, qword ptr [r10 + multiplier]
+        self.put(&filter.multiplier.to_le_bytes());
+        self.put(&[0x48, 0x0f, 0xaf, 0xc0 | register(ptr)?]); // imul rax, ptr
+        self.put(&[0x48, 0xc1, 0xe8, filter.shift]); // shr rax, shift
+        self.put(&[0x41, 0x80, 0xbc, 0x02]); // cmp byte ptr [r10 + rax + counters], 0
+        self.put(&filter.counters.to_le_bytes());
+        self.put(&[0]);
+        self.put(&[0x41, 0x5a, 0x58]); // pop r10; pop rax
+        self.jump(0x85, Exit::Undecided); // jne
+        Some(())
     }
 
     /// Returns the code, with its exits leading to tails at these addresses, and itself at

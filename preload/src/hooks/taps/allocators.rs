@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use super::functions::{Family, has_flat_malloc, known_by};
+use super::functions::{Family, flat_names, known_by};
 use super::plan::{Functions, Take, Wanted, plan};
 use super::{NAMED, Outcome};
 use crate::allocator;
@@ -93,7 +93,7 @@ pub(super) fn for_each_allocator(
             code: code.clone(),
             functions,
             has_usual_names: owns_malloc || is_program,
-            is_malloc_flat: module.file() == b"libc.so.6" || has_flat_malloc(&symbols),
+            flat_names: flat_names(module.file() == b"libc.so.6", &symbols),
         };
         let planned = plan(&wanted, &symbols, &tapped).and_then(|planned| {
             if !planned.entries.is_empty() {

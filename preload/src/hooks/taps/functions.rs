@@ -11,10 +11,17 @@ pub(super) enum Call {
     AllocateArray { count: u8, size: u8 },
     /// Stores the address of a new block, and returns 0.
     AllocateInto { place: u8, size: u8 },
+    /// Returns a new block with a C string, which fills it.
+    AllocateString,
+    /// The same, if the argument at `buffer` is null.
+    AllocateStringUnless { buffer: u8 },
     /// Returns the block, resized, or null and leaves it.
     Resize { ptr: u8, size: u8 },
     /// The same to `count` times `size` bytes.
     ResizeArray { ptr: u8, count: u8, size: u8 },
+    /// Resizes the block whose address is stored at `place` to `count` times `size` bytes, stores
+    /// the new address there, and returns 0.
+    ResizeStored { place: u8, count: u8, size: u8 },
     /// Resizes the block where it is, if it can, and returns its usable bytes.
     ResizeInPlace { ptr: u8, size: u8 },
     /// Frees the block.
@@ -28,8 +35,8 @@ pub(super) enum Call {
 }
 
 use Call::{
-    Allocate, AllocateArray, AllocateInto, Control, Free, FreeUnseen, Resize, ResizeArray,
-    ResizeInPlace, Unload,
+    Allocate, AllocateArray, AllocateInto, AllocateString, AllocateStringUnless, Control, Free,
+    FreeUnseen, Resize, ResizeArray, ResizeInPlace, ResizeStored, Unload,
 };
 
 /// A function: its name behind the allocator's prefix, and what a call does.
@@ -44,6 +51,14 @@ const STANDARD: &[Function] = &[
         b"reallocarray",
         ResizeArray {
             ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (
+        b"reallocarr",
+        ResizeStored {
+            place: 0,
             count: 1,
             size: 2,
         },
@@ -91,6 +106,7 @@ const JEMALLOC: &[Function] = &[
     (b"dallocx", Free { ptr: 0 }),
     (b"sdallocx", Free { ptr: 0 }),
     (b"mallctl", Control { name: 0 }),
+    (b"mallctlnametomib", Control { name: 0 }),
 ];
 
 /// mimalloc's own functions (`mimalloc.h`), behind `mi_`.
@@ -180,6 +196,81 @@ const MIMALLOC: &[Function] = &[
     (b"heap_realloc_aligned", Resize { ptr: 1, size: 2 }),
     (b"heap_rezalloc_aligned", Resize { ptr: 1, size: 2 }),
     (b"heap_alloc_new", Allocate { size: 1 }),
+    (
+        b"aligned_recalloc",
+        ResizeArray {
+            ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (
+        b"aligned_offset_recalloc",
+        ResizeArray {
+            ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (
+        b"recalloc_aligned_at",
+        ResizeArray {
+            ptr: 0,
+            count: 1,
+            size: 2,
+        },
+    ),
+    (
+        b"heap_recalloc_aligned",
+        ResizeArray {
+            ptr: 1,
+            count: 2,
+            size: 3,
+        },
+    ),
+    (
+        b"heap_recalloc_aligned_at",
+        ResizeArray {
+            ptr: 1,
+            count: 2,
+            size: 3,
+        },
+    ),
+    (b"rezalloc_aligned_at", Resize { ptr: 0, size: 1 }),
+    (b"heap_realloc_aligned_at", Resize { ptr: 1, size: 2 }),
+    (b"heap_rezalloc_aligned_at", Resize { ptr: 1, size: 2 }),
+    (b"theap_realloc", Resize { ptr: 1, size: 2 }),
+    (
+        b"heap_calloc_aligned_at",
+        AllocateArray { count: 1, size: 2 },
+    ),
+    (b"heap_alloc_new_n", AllocateArray { count: 1, size: 2 }),
+    (b"theap_calloc", AllocateArray { count: 1, size: 2 }),
+    (b"heap_zalloc_small", Allocate { size: 1 }),
+    (b"heap_umalloc", Allocate { size: 1 }),
+    (b"theap_malloc", Allocate { size: 1 }),
+    (b"theap_malloc_small", Allocate { size: 1 }),
+    (b"theap_malloc_aligned", Allocate { size: 1 }),
+    (b"theap_zalloc", Allocate { size: 1 }),
+    (b"theap_zalloc_small", Allocate { size: 1 }),
+    (b"theap_umalloc", Allocate { size: 1 }),
+    (b"umalloc", Allocate { size: 0 }),
+    (b"umalloc_small", Allocate { size: 0 }),
+    (b"umalloc_aligned", Allocate { size: 0 }),
+    (b"uzalloc", Allocate { size: 0 }),
+    (b"uzalloc_aligned", Allocate { size: 0 }),
+    (b"ucalloc", AllocateArray { count: 0, size: 1 }),
+    (b"urealloc", Resize { ptr: 0, size: 1 }),
+    (b"ufree", Free { ptr: 0 }),
+    (b"free_small", Free { ptr: 0 }),
+    (b"strdup", AllocateString),
+    (b"strndup", AllocateString),
+    (b"mbsdup", AllocateString),
+    (b"heap_strdup", AllocateString),
+    (b"heap_strndup", AllocateString),
+    (b"realpath", AllocateStringUnless { buffer: 1 }),
+    (b"heap_realpath", AllocateStringUnless { buffer: 2 }),
+    (b"theap_realpath", AllocateStringUnless { buffer: 2 }),
     (b"heap_destroy", FreeUnseen),
     (b"free_size", Free { ptr: 0 }),
     (b"free_aligned", Free { ptr: 0 }),
@@ -277,10 +368,12 @@ impl Family {
         })
     }
 
-    /// Returns true if such a function of the allocator never calls another one that is tapped.
-    pub(super) fn is_flat(self, call: Call) -> bool {
+    /// Returns true if the function of that name never calls another one that is tapped.
+    pub(super) fn is_flat(self, call: Call, name: &[u8]) -> bool {
         match self {
-            Family::Jemalloc | Family::Tcmalloc | Family::Snmalloc => true,
+            Family::Jemalloc | Family::Snmalloc => true,
+            // Functions for aligned blocks may call `tc_malloc`.
+            Family::Tcmalloc => !has(name, b"align") && !has(name, b"valloc"),
             Family::Mimalloc | Family::Usual => matches!(call, Free { .. }),
             Family::Loader => false,
         }
@@ -295,11 +388,34 @@ impl Family {
     }
 }
 
-/// Returns true if `malloc` and `calloc` in a module with these symbols never call a tapped
-/// function: they are jemalloc's or tcmalloc's. The C++ operators beside them may call `malloc`.
-pub(super) fn has_flat_malloc(symbols: &ElfSymbols<'_>) -> bool {
-    let mut functions = symbols.functions();
-    functions.any(|function| [&b"mallocx"[..], b"tc_malloc"].contains(&function.name))
+/// Returns true if a name has that part.
+fn has(name: &[u8], part: &[u8]) -> bool {
+    name.windows(part.len()).any(|it| it == part)
+}
+
+/// Returns the functions without a prefix, in a module with these symbols, that never call a tapped
+/// one. glibc's and mimalloc's `realloc` may call `malloc`, as tcmalloc's functions for aligned
+/// blocks and C++'s operators do.
+pub(super) fn flat_names(is_glibc: bool, symbols: &ElfSymbols<'_>) -> &'static [&'static [u8]] {
+    static FLAT: [&[u8]; 7] = [
+        b"malloc",
+        b"calloc",
+        b"realloc",
+        b"posix_memalign",
+        b"aligned_alloc",
+        b"mallocx",
+        b"rallocx",
+    ];
+    let knows = |known: &[u8]| symbols.functions().any(|it| it.name == known);
+    if knows(b"mallocx") {
+        &FLAT
+    } else if knows(b"tc_malloc") {
+        &FLAT[..3]
+    } else if is_glibc {
+        &FLAT[..2]
+    } else {
+        &[]
+    }
 }
 
 /// Returns true if that is a name of C's or C++'s, without a prefix.

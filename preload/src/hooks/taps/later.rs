@@ -1,8 +1,9 @@
 //! Allocators in libraries that the program opens while heapprof is attached to it.
 //!
 //! They are named when the recording ends, and not tapped. The entries are changed from outside,
-//! while all threads are stopped. A tap of `dlopen` is no way: the loader looks for a name where
-//! the caller of `dlopen` tells it to, and the caller would be this library.
+//! while all threads are stopped, and the program that stops them may have gone. A tap of `dlopen`
+//! cannot look behind the call: the loader looks for a name where the caller of `dlopen` tells it
+//! to, and the caller would be this library. docs/hosts.md has the other ways.
 
 use std::sync::Mutex;
 

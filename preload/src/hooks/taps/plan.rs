@@ -12,7 +12,7 @@ use super::named::Named;
 use super::tapped_function::{Tap, due_stub, undecided_stub};
 #[cfg(feature = "attach")]
 use crate::allocator;
-use crate::arch::tap_stubs::{Check, Exit, TAIL, tail};
+use crate::arch::tap_stubs::{Check, Exit, FilterPlace, TAIL, tail};
 use crate::arch::thread_block::{thread_block, thread_pointer};
 #[cfg(not(feature = "attach"))]
 use crate::os::code;
@@ -47,9 +47,9 @@ impl Functions<'_> {
     }
 
     /// Returns true if such a function never calls another one that is tapped.
-    fn is_flat(&self, call: Call) -> bool {
+    fn is_flat(&self, call: Call, name: &[u8]) -> bool {
         match self {
-            Functions::Known(family, _) => family.is_flat(call),
+            Functions::Known(family, _) => family.is_flat(call, name),
             Functions::Named(_) => matches!(call, Call::Free { .. }),
         }
     }
@@ -63,8 +63,8 @@ pub(super) struct Wanted<'a> {
     pub(super) functions: Functions<'a>,
     /// True if functions of the usual names are called by these names.
     pub(super) has_usual_names: bool,
-    /// True if functions of the names `malloc` and `calloc` never call a tapped one.
-    pub(super) is_malloc_flat: bool,
+    /// Functions of these names never call a tapped one.
+    pub(super) flat_names: &'static [&'static [u8]],
 }
 
 /// The change of one entry.
@@ -120,16 +120,17 @@ pub(super) fn apply(
 fn check_of(call: Call) -> Option<Check> {
     let block = thread_block().addr().wrapping_sub(thread_pointer().addr());
     let left = block.wrapping_add(thread::LEFT) as i32; // static thread-local memory is near
+    let filter = FilterPlace {
+        address: &raw const sampled_blocks::FILTER as u64,
+        multiplier: Filter::MULTIPLIER_AT as i32,
+        shift: Filter::SHIFT as u8,
+        counters: Filter::COUNTERS_AT as i32,
+    };
     match call {
-        Call::Allocate { size } => Check::allocation(size, left),
+        Call::Allocate { size } | Call::AllocateInto { size, .. } => Check::allocation(size, left),
         Call::AllocateArray { count, size } => Check::array(count, size, left),
-        Call::Free { ptr } => Check::free(
-            ptr,
-            &raw const sampled_blocks::FILTER as u64,
-            Filter::MULTIPLIER_AT as i32,
-            Filter::SHIFT as u8,
-            Filter::COUNTERS_AT as i32,
-        ),
+        Call::Resize { ptr, size } => Check::resize(ptr, size, &filter, left),
+        Call::Free { ptr } => Check::free(ptr, &filter),
         _ => None,
     }
 }
@@ -205,7 +206,11 @@ pub(super) fn plan(
             Err(Refusal::TooShort { .. }) => EntryPatch::plan(with_padding(wanted, code), entry),
             plan => plan,
         };
-        let plan = plan.map_err(|why| refused(&why))?;
+        let plan = match plan {
+            // A notice is missing then, and no number is wrong.
+            Err(_) if matches!(call, Call::Control { .. }) => continue,
+            plan => plan.map_err(|why| refused(&why))?,
+        };
         planned.push((call, entry, plan));
         planned_names.push(function.name);
     }
@@ -229,8 +234,7 @@ pub(super) fn plan(
     #[cfg(feature = "attach")]
     let mut moves = Vec::new();
     for ((call, entry, plan), name) in planned.iter().zip(&planned_names) {
-        let is_flat = wanted.functions.is_flat(*call)
-            || wanted.is_malloc_flat && [&b"malloc"[..], b"calloc"].contains(name);
+        let is_flat = wanted.functions.is_flat(*call, name) || wanted.flat_names.contains(name);
         let check = match is_flat {
             true => check_of(*call).unwrap_or(Check::NONE),
             false => Check::NONE,

@@ -10,7 +10,7 @@ use crate::allocator::Fit;
 use crate::arch::tap_stubs::{Registers, call_moved, tap_entry_stub};
 use crate::hooks::sample::{self, OldSample};
 use crate::os::diagnostics;
-use crate::recording::sampled_blocks;
+use crate::recording::sampled_blocks::{self, TakenSample};
 use crate::state::thread::{self, Inside, Thread};
 use crate::unwind::modules;
 use crate::unwind::walk::WalkStart;
@@ -82,14 +82,24 @@ unsafe extern "C-unwind" fn allocation_is_due(
             .copied()
             .unwrap_or(0)
     };
-    let size = match tap.call {
-        Call::AllocateArray { count, size } => argument(count).saturating_mul(argument(size)),
-        Call::Allocate { size } => argument(size),
-        _ => 0, // no other function has such a check
+    let (size, place) = match tap.call {
+        Call::AllocateArray { count, size } => {
+            (argument(count).saturating_mul(argument(size)), None)
+        }
+        Call::Allocate { size } | Call::Resize { size, .. } => (argument(size), None),
+        Call::AllocateInto { place, size } => (argument(size), Some(argument(place))),
+        _ => (0, None), // no other function has such a check
     };
-    let block = tap.call(registers);
+    let answer = tap.call(registers);
+    let block = match place {
+        None => answer,
+        // SAFETY: the function has just stored a block there.
+        Some(place) if answer as u32 == 0 => unsafe { (place as *const usize).read() },
+        Some(_) => 0,
+    };
+    // The old block of a resize is not sampled: the check has asked the filter.
     sample::on_allocation(tap.pc(), block as *mut c_void, size, Fit::Reported, here);
-    block
+    answer
 }
 
 /// Serves a call of a tapped function. `sp` and `bp` are the registers at its entry.
@@ -129,9 +139,38 @@ unsafe extern "C-unwind" fn tapped(
             }
             answer
         }
+        Call::AllocateString => {
+            let block = tap.call(registers);
+            tap.record_string(block, here);
+            block
+        }
+        Call::AllocateStringUnless { buffer } => {
+            let block = tap.call(registers);
+            if argument(buffer) == 0 {
+                tap.record_string(block, here);
+            }
+            block
+        }
         Call::Resize { ptr, size } => tap.resize(registers, argument(ptr), argument(size), here),
         Call::ResizeArray { ptr, count, size } => {
             tap.resize(registers, argument(ptr), product(count, size), here)
+        }
+        Call::ResizeStored { place, count, size } => {
+            let place = argument(place) as *const usize;
+            if place.is_null() {
+                return tap.call(registers);
+            }
+            // SAFETY: the address of a block, or null, as the function requires.
+            let old = unsafe { place.read() };
+            let taken = taken(old);
+            let answer = tap.call(registers);
+            let new = match answer as u32 {
+                // SAFETY: as above.
+                0 => unsafe { place.read() },
+                _ => 0,
+            };
+            tap.resized(taken, new, product(count, size), here);
+            answer
         }
         Call::ResizeInPlace { ptr, size } => {
             let usable = tap.call(registers);
@@ -208,19 +247,31 @@ impl Tap {
         sample::on_allocation(self.pc(), ptr, size, Fit::Reported, here);
     }
 
+    /// Records a new block with a C string that fills it, if it is sampled.
+    fn record_string(&self, block: usize, here: WalkStart) {
+        if block != 0 {
+            // SAFETY: the string that the function has returned.
+            let text = unsafe { CStr::from_ptr(block as *const c_char) };
+            self.record(block, text.count_bytes() + 1, here);
+        }
+    }
+
     /// Resizes a block. Law 3: take the old sample, call, and on failure put it back.
     fn resize(&self, registers: &Registers, old: usize, size: usize, here: WalkStart) -> usize {
-        let old = old as *mut c_void;
-        let taken = match sampled_blocks::may_be_sampled(old) {
-            true => sampled_blocks::take(old),
-            false => None,
-        };
+        let taken = taken(old);
         let new = self.call(registers);
+        self.resized(taken, new, size, here);
+        new
+    }
+
+    /// Records the result of a call that has resized a block. `taken` is the old block's sample,
+    /// and `new` is 0 after a failure.
+    fn resized(&self, taken: Option<TakenSample>, new: usize, size: usize, here: WalkStart) {
         if new == 0 && size != 0 {
             if let Some(taken) = taken {
                 taken.put_back();
             }
-            return new;
+            return;
         }
         let old = taken.map_or(OldSample::None, OldSample::Taken);
         let ptr = new as *mut c_void;
@@ -229,7 +280,15 @@ impl Tap {
         } else {
             sample::on_reallocation(self.pc(), ptr, size, Fit::Reported, here, old);
         }
-        new
+    }
+}
+
+/// Takes the sample at that address out of the table, if there is one.
+fn taken(address: usize) -> Option<TakenSample> {
+    let ptr = address as *mut c_void;
+    match sampled_blocks::may_be_sampled(ptr) {
+        true => sampled_blocks::take(ptr),
+        false => None,
     }
 }
 
