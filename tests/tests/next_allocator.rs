@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use heapprof_format::Counter;
-use heapprof_tests::{Finished, Run, assert_claims, assert_truth, by_site};
+use heapprof_tests::{Finished, Run, Sizes, assert_claims};
 
 /// Returns the allocators of the distribution, libc's own (the empty name) first. Not all releases
 /// of Debian have this version of mimalloc.
@@ -39,35 +39,48 @@ fn allocator_in_info(ran: &Finished) -> String {
     line.unwrap_or_default().trim().to_owned()
 }
 
-#[test]
-fn all_numbers_of_every_site_are_the_truth_with_each_allocator() {
-    for library in libraries() {
-        let ran = with_next(Run::fixture("truth").args(["--threads", "4"]), library);
-        let ran = ran.prefix("t").run().well();
-        assert_eq!(ran.said(), [""; 0], "{library}");
-        let log = ran.log().whole();
-        assert!(
-            log.losses()
-                .keys()
-                .all(|&loss| loss == Counter::LostNotReady),
-            "{library}: {:?}",
-            log.losses()
-        );
-        assert_eq!(log.unknown_frees(), 0, "{library}");
-        assert_truth(library, &by_site(log.named()), &ran.claims());
+/// Runs the fixture `truth`, and asserts that nothing is missing and `info` names the allocator.
+fn truth(library: &str, scale: u64, interval: u64) -> Finished {
+    let run = Run::fixture("truth").args(["--threads", "4", "--scale", &scale.to_string()]);
+    let ran = with_next(run, library).interval(interval);
+    let ran = ran.prefix("t").run().well();
+    assert_eq!(ran.said(), [""; 0], "{library}");
+    let log = ran.log().whole();
+    let losses = log.losses();
+    let is_expected = |&loss: &Counter| loss == Counter::LostNotReady;
+    assert!(losses.keys().all(is_expected), "{library}: {losses:?}");
+    assert_eq!(log.unknown_frees(), 0, "{library}");
+    let words = allocator_in_info(&ran);
+    let file = if library.is_empty() {
+        "libc.so"
+    } else {
+        library
+    };
+    assert!(
+        words.starts_with("the program's own") && words.contains(file),
+        "{words}"
+    );
+    let info = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["info", "t.heaplog"]);
+    let info = info.run().well().stdout;
+    assert!(info.contains("agrees"), "{library}: {info}");
+    ran
+}
 
-        let words = allocator_in_info(&ran);
-        let file = if library.is_empty() {
-            "libc.so"
-        } else {
-            library
-        };
-        assert!(
-            words.starts_with("the program's own") && words.contains(file),
-            "{words}"
-        );
+#[test]
+fn all_numbers_of_every_site_are_the_truth_or_within_bounds_with_each_allocator() {
+    const SCALE: u64 = 4;
+    for library in libraries() {
+        let exact = truth(library, 1, 1);
+        let sizes = Sizes::of(library, &exact);
+        for interval in [4096, 524_288] {
+            let sampled = truth(library, SCALE, interval);
+            let what = format!("{library} at {interval}");
+            sizes.assert_bounds(&what, &sampled, SCALE, interval);
+        }
         let top = Run::heapprof()
-            .in_folder_of(&ran)
+            .in_folder_of(&exact)
             .args(["top", "t.heaplog"]);
         assert!(
             top.run()
