@@ -386,6 +386,15 @@ int main(void)
     let info = info.run().well().stdout;
     assert!(info.contains("it has no function pool_gone"), "{info}");
 
+    // A module that is not loaded may come later, or its name is wrong.
+    let ran = run("libnone.so:malloc=pool_get,free=pool_put");
+    let info = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["info", "t.heaplog"]);
+    let info = info.run().well().stdout;
+    let words = "HEAPPROF_TAP names libnone.so, which is not loaded at the start";
+    assert!(info.contains(words), "{info}");
+
     let ran = run("program:get=pool_get,free=pool_put");
     ran.assert_said(&["HEAPPROF_TAP=", "\"get\" is none of malloc, calloc"]);
 }

@@ -26,7 +26,11 @@
 use std::ops::Range;
 use std::sync::OnceLock;
 
+#[cfg(not(feature = "attach"))]
+use crate::os::diagnostics;
 use crate::os::diagnostics::say;
+#[cfg(not(feature = "attach"))]
+use crate::os::executable;
 use crate::os::link_map::{self, Module};
 
 mod allocators;
@@ -79,7 +83,26 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
     for module in link_map::modules().filter(|module| !module.is_ours()) {
         install_in(module, owns_malloc, &|_| true, &mut outcomes);
     }
+    note_absent_modules();
     outcomes
+}
+
+/// Notes the modules of `HEAPPROF_TAP` that are not loaded. Such a name may be wrong.
+#[cfg(not(feature = "attach"))]
+fn note_absent_modules() {
+    for named in NAMED.get().into_iter().flatten() {
+        let is_there = |module: &Module| match module.is_program() {
+            true => named.is_in(&executable::path()),
+            false => named.is_in(module.path().to_bytes()),
+        };
+        if !link_map::modules().any(is_there) {
+            diagnostics::note(format_args!(
+                "HEAPPROF_TAP names {}, which is not loaded at the start: its functions are \
+                 recorded when the program opens it by a path",
+                named.module()
+            ));
+        }
+    }
 }
 
 /// In a running process: prepares the taps of all allocators, those of the library that serves the

@@ -62,6 +62,12 @@ fn parse_one(text: &str) -> Result<Named, String> {
 }
 
 impl Named {
+    /// Returns the module's file name, or the end of its path.
+    #[cfg(not(feature = "attach"))]
+    pub(super) fn module(&self) -> &str {
+        &self.module
+    }
+
     /// Returns true if the path is the module's.
     pub(super) fn is_in(&self, path: &[u8]) -> bool {
         let rest = path.strip_suffix(self.module.as_bytes());
