@@ -1,7 +1,8 @@
 //! Reader: reads records from the bytes of a log.
 //!
 //! It accepts any bytes without a panic. Bytes that cannot be trusted are an error with its offset.
-//! After an error in a frame, [`Reader::skip_damage`] continues at the next intact one.
+//! After an error in a frame, [`Reader::skip_damage`] continues at the next intact one. If none
+//! follows, [`Reader::enter_cut_frame`] continues with the records in front of the file's cut.
 //!
 //! Not here: the places where one segment of a rotated log follows another (`segments`).
 
@@ -16,6 +17,9 @@ use crate::read_error::{ReadError, ReadErrorKind};
 use crate::record::{Alloc, Event, Free, Record};
 use crate::segments::{Role, SegmentStart, Segments};
 use crate::varint::{take, unzigzag};
+
+/// The fewest zeros at the end of a file that are no records.
+const MIN_ZEROS: usize = 64;
 
 /// Reads the records of a log in order.
 #[derive(Debug, Clone)]
@@ -32,6 +36,8 @@ pub struct Reader<'a> {
     missing_frames: u64,
     segments: Segments,
     search: Search,
+    /// True in the frame that the file's cut is in.
+    is_cut: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -58,6 +64,7 @@ impl<'a> Reader<'a> {
             missing_frames: 0,
             segments: Segments::first(),
             search: Search::through(bytes.len()),
+            is_cut: false,
         })
     }
 
@@ -74,6 +81,7 @@ impl<'a> Reader<'a> {
             missing_frames: 0,
             segments: Segments::first(),
             search: Search::through(bytes.len()),
+            is_cut: false,
         }
     }
 
@@ -92,7 +100,10 @@ impl<'a> Reader<'a> {
         loop {
             if self.payload.is_empty() {
                 if self.next_frame == self.bytes.len() {
-                    return Ok(None);
+                    return match self.is_cut {
+                        true => Err(self.unreadable_record()),
+                        false => Ok(None),
+                    };
                 }
                 if !self.enter_segment() {
                     self.enter_frame()?;
@@ -112,10 +123,7 @@ impl<'a> Reader<'a> {
                 Some(None) => {} // a record that only sets state, or an unknown one
                 None => {
                     self.payload = before;
-                    return Err(ReadError {
-                        offset: self.offset(),
-                        kind: ReadErrorKind::Record,
-                    });
+                    return Err(self.unreadable_record());
                 }
             }
         }
@@ -178,6 +186,65 @@ impl<'a> Reader<'a> {
             _ => found,
         };
         Some((self.next_frame - from) as u64)
+    }
+
+    /// Continues with the records in front of the cut, after an error behind which no intact frame
+    /// follows. Returns false if there are none.
+    ///
+    /// A file is cut if it ends inside a frame. It is also cut if the rest of the file is zeros
+    /// from a place inside the frame on, as after a crash of the machine. The frame's checksum
+    /// covers the bytes behind the cut as well, so these records are unchecked. They are likely
+    /// right, because files lose their ends: no byte in front of the cut was written after a byte
+    /// behind it. The frame must be the one that follows the last frame. The first record that is
+    /// not whole is an error of [`ReadErrorKind::TornTail`], as is the end of the records.
+    pub fn enter_cut_frame(&mut self) -> bool {
+        if self.is_cut || !self.payload.is_empty() {
+            return false;
+        }
+        let start = self.next_frame;
+        let rest = self.bytes.get(start..).unwrap_or_default();
+        let Some(header) = FrameHeader::parse(rest) else {
+            return false;
+        };
+        let is_next = match self.sequence {
+            Some(last) => header.sequence == last.wrapping_add(1),
+            None => header.sequence == 0,
+        };
+        let zeros = rest.iter().rev().take_while(|&&byte| byte == 0).count();
+        let (end, whole) = (
+            rest.len() - zeros,
+            FRAME_HEADER_LEN + header.length as usize,
+        );
+        // A damaged frame at the file's end may end in a zero, too.
+        let is_cut = rest.len() < whole || zeros >= MIN_ZEROS;
+        if !is_next || !is_cut || !(FRAME_HEADER_LEN + 1..whole).contains(&end) {
+            return false;
+        }
+        let mut payload = &rest[FRAME_HEADER_LEN..end];
+        let Some(time) = take(&mut payload) else {
+            return false;
+        };
+        self.deltas = Deltas {
+            time,
+            ..Deltas::default()
+        };
+        self.is_cut = true;
+        self.bytes = &self.bytes[..start + end];
+        self.next_frame = start + end;
+        self.payload = payload;
+        true
+    }
+
+    /// Returns the error of a record that cannot be read, or of the place where the records in
+    /// front of the cut end.
+    fn unreadable_record(&self) -> ReadError {
+        ReadError {
+            offset: self.offset(),
+            kind: match self.is_cut {
+                true => ReadErrorKind::TornTail,
+                false => ReadErrorKind::Record,
+            },
+        }
     }
 
     /// Returns true if so much of the log is damaged, in frames that overlap, that the rest is not
@@ -410,6 +477,91 @@ mod tests {
                 (Ok(None), 0)
             );
         }
+    }
+
+    /// Returns a log of a frame with the free of block 1 and a frame with those of blocks 2 to 9,
+    /// and the length of the first.
+    fn two_frames() -> (Vec<u8>, usize) {
+        let mut encoder = Encoder::new();
+        let mut bytes = FILE_HEADER.to_vec();
+        encoder.record(&free(1));
+        bytes.extend_from_slice(encoder.finish());
+        let first = bytes.len();
+        (2..=9).for_each(|id| encoder.record(&free(id)));
+        bytes.extend_from_slice(encoder.finish());
+        (bytes, first)
+    }
+
+    /// Returns the ids of the frees in the log, and the offset of the tear.
+    fn read_past_the_cut(bytes: &[u8]) -> (Vec<u64>, Option<u64>) {
+        let mut reader = Reader::new(bytes).unwrap();
+        let mut ids = Vec::new();
+        loop {
+            match reader.next_record() {
+                Ok(Some(Record::Free(free))) => ids.push(free.id),
+                Ok(Some(other)) => panic!("{other:?}"),
+                Ok(None) => return (ids, None),
+                Err(_) if reader.skip_damage().is_some() || reader.enter_cut_frame() => {}
+                Err(error) => {
+                    assert_eq!(error.kind, ReadErrorKind::TornTail);
+                    assert_eq!(reader.next_record(), Err(error));
+                    return (ids, Some(error.offset));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_costs_the_records_behind_it() {
+        let (bytes, first) = two_frames();
+        let all: Vec<u64> = (1..=9).collect();
+        assert_eq!(read_past_the_cut(&bytes), (all.clone(), None));
+        let mut seen = 0;
+        for end in first + 1..bytes.len() {
+            // Zeros in place of the bytes that were not written: up to the frame's end, and past
+            // it.
+            let mut zeros = bytes[..end].to_vec();
+            zeros.resize(bytes.len(), 0);
+            let mut more = zeros.clone();
+            more.resize(bytes.len() + 4096, 0);
+            let (ids, tear) = read_past_the_cut(&bytes[..end]);
+            assert_eq!(ids, all[..ids.len()], "cut at {end}");
+            assert!(ids.len() >= seen.max(1), "cut at {end}");
+            seen = ids.len();
+            assert!(tear.is_some_and(|tear| (first as u64..=end as u64).contains(&tear)));
+            for zeroed in [&zeros, &more] {
+                let mut reader = Reader::new(zeroed).unwrap();
+                assert_eq!(reader.next_record(), Ok(Some(free(1))));
+                assert!(reader.next_record().is_err());
+                let mut found = vec![1];
+                if reader.skip_damage().is_none() && reader.enter_cut_frame() {
+                    while let Ok(Some(Record::Free(free))) = reader.next_record() {
+                        found.push(free.id);
+                    }
+                }
+                assert!(found.len() <= ids.len(), "zeros from {end}");
+                assert_eq!(found, all[..found.len()], "zeros from {end}");
+            }
+        }
+        assert_eq!(seen, 8, "all but the last record");
+    }
+
+    #[test]
+    fn a_damaged_frame_and_one_out_of_order_are_not_entered() {
+        let (mut bytes, first) = two_frames();
+        // The whole frame is there, with one bit that is wrong.
+        bytes[first + FRAME_HEADER_LEN + 3] ^= 1;
+        let mut reader = Reader::new(&bytes).unwrap();
+        assert_eq!(reader.next_record(), Ok(Some(free(1))));
+        let error = reader.next_record().unwrap_err();
+        assert_eq!(error.kind, ReadErrorKind::Checksum);
+        assert_eq!(reader.skip_damage(), None);
+        assert!(!reader.enter_cut_frame());
+        // The second frame is cut, and another number than the next.
+        let (mut bytes, first) = two_frames();
+        bytes[first + 12] += 1;
+        bytes.pop();
+        assert_eq!(read_past_the_cut(&bytes), (vec![1], Some(first as u64)));
     }
 
     #[test]

@@ -42,7 +42,7 @@ fn walk(bytes: &[u8]) {
             Err(error) => {
                 assert!(error.offset >= offset, "the reader went backwards");
                 offset = error.offset;
-                if reader.skip_damage().is_none() {
+                if reader.skip_damage().is_none() && !reader.enter_cut_frame() {
                     return;
                 }
             }

@@ -99,16 +99,30 @@ fn a_torn_tail_is_read_up_to_the_tear() {
     log.alloc(stack, 100);
     let whole = log.flush();
     log.alloc(stack, 1000);
+    log.alloc(stack, 10_000);
     let bytes = log.cut();
+    let mut seen = Vec::new();
     for len in whole + 1..bytes.len() {
         let profile = profile_of_log(&bytes[..len], |_| {}).unwrap();
-        assert_eq!(profile.numbers().in_use_bytes, 100);
-        assert_eq!(
-            profile.account.torn,
-            Some((whole as u64, (len - whole) as u64))
-        );
+        // The records in front of the cut count, without the checksum of their frame.
+        let account = &profile.account;
+        let (torn, left) = account.torn.unwrap();
+        assert_eq!(torn + left, len as u64);
+        assert_eq!(torn, whole as u64 + account.unchecked_bytes);
+        let in_use = profile.numbers().in_use_bytes;
+        assert_eq!(in_use > 100, account.unchecked_bytes > 0);
+        seen.push(in_use);
         assert_eq!(profile.run.ending, Ending::CutOff);
+        assert!(!profile.is_complete());
+        let words = account.damages().next().unwrap();
+        assert_eq!(
+            words.contains("checksum"),
+            account.unchecked_bytes > 0,
+            "{words}"
+        );
     }
+    seen.dedup();
+    assert_eq!(seen, [100, 1100]);
     // Cut between two frames, nothing is torn.
     let profile = profile_of_log(&bytes[..whole], |_| {}).unwrap();
     assert!(profile.account.is_whole());

@@ -119,7 +119,10 @@ impl Profile {
         let account = &self.account;
         let places = account.damage.len() as u64 + account.missing_frames;
         let torn = account.torn.map(|(offset, _)| {
-            format!("the file is cut off at offset {offset}: what was behind it is missing")
+            let unchecked = account.unchecked_in_words();
+            format!(
+                "the file is cut off at offset {offset}: what was behind it is missing{unchecked}"
+            )
         });
         let damaged = (places > 0).then(|| {
             let places = match places {

@@ -371,7 +371,8 @@ impl Merge {
             .extend(said.map(|remark| format!("{file}: {remark}")));
         if let Some((offset, left)) = part.account.torn {
             account.remarks.push(format!(
-                "{file}: cut off at offset {offset}: {left} bytes behind it could not be used"
+                "{file}: cut off at offset {offset}: {left} bytes behind it could not be used{}",
+                part.account.unchecked_in_words()
             ));
         }
     }

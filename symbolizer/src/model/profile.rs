@@ -103,6 +103,8 @@ pub struct Account {
     pub missing_frames: u64,
     /// Where the file was cut off, and how many bytes after that could not be used.
     pub torn: Option<(u64, u64)>,
+    /// Bytes in front of that place in the frame that goes on behind it. Its checksum says nothing.
+    pub unchecked_bytes: u64,
     /// Bytes of a followed log that were read, and that the file has no longer.
     pub cut_bytes: u64,
     /// Stacks of samples that are not in the file.
@@ -152,13 +154,26 @@ impl Account {
             format!("the log was cut while it was followed: {bytes} bytes that were read are gone")
         });
         let torn = self.torn.map(|(offset, left)| {
-            format!("cut off at offset {offset}: {left} bytes behind it could not be used")
+            let unchecked = self.unchecked_in_words();
+            format!(
+                "cut off at offset {offset}: {left} bytes behind it could not be used{unchecked}"
+            )
         });
         let damages = self.damage.iter().map(|damage| {
             let Damage { what, skipped, .. } = damage;
             format!("damaged: {what}; {skipped} bytes passed over")
         });
         cut.into_iter().chain(torn).chain(damages)
+    }
+
+    /// Says how much in front of the cut was used without a checksum; empty if nothing was.
+    pub fn unchecked_in_words(&self) -> String {
+        match self.unchecked_bytes {
+            0 => String::new(),
+            bytes => format!(
+                "; the checksum of the {bytes} bytes in front of it is lost, and they were used without"
+            ),
+        }
     }
 
     /// Counters of things that are missing from the file, those that are not zero.

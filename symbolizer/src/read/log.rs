@@ -42,6 +42,7 @@ impl Taker for Fold {
         let account = &mut self.profile().account;
         account.damage = read.damage;
         account.torn = read.torn;
+        account.unchecked_bytes = read.unchecked_bytes;
         account.missing_frames = read.missing_frames;
         account.segments = read.segments;
         account.remarks.extend(read.remarks);
@@ -104,6 +105,8 @@ pub(crate) struct Records<'a> {
     reader: Reader<'a>,
     length: u64,
     taken: u64,
+    /// Offset of the frame that the file's cut is in, and how many records came before it.
+    cut_frame: Option<(u64, u64)>,
     account: Account,
 }
 
@@ -115,6 +118,7 @@ impl<'a> Records<'a> {
             reader: Reader::new(bytes)?,
             length: bytes.len() as u64,
             taken: 0,
+            cut_frame: None,
             account: Account::default(),
         })
     }
@@ -162,9 +166,18 @@ impl<'a> Records<'a> {
                 }),
                 // Nothing of it can be believed: that is no profile.
                 None if self.taken == 0 => return Err(error),
+                None if self.reader.enter_cut_frame() => {
+                    self.cut_frame = Some((error.offset, self.taken));
+                }
                 None => {
-                    let left = self.length - error.offset;
-                    self.account.torn = Some((error.offset, left));
+                    let mut offset = error.offset;
+                    match self.cut_frame {
+                        // No record of it is whole.
+                        Some((frame, taken)) if taken == self.taken => offset = frame,
+                        Some((frame, _)) => self.account.unchecked_bytes = offset - frame,
+                        None => {}
+                    }
+                    self.account.torn = Some((offset, self.length - offset));
                     if error.kind != ReadErrorKind::TornTail {
                         self.account.remarks.push(error.to_string());
                     }

@@ -64,7 +64,7 @@ impl<Bytes: AsRef<[u8]>> Log for Bytes {
             match reader.next_record() {
                 Ok(Some(record)) => reading.take(record),
                 Ok(None) => break,
-                Err(_) if reader.skip_damage().is_some() => {}
+                Err(_) if reader.skip_damage().is_some() || reader.enter_cut_frame() => {}
                 Err(_) => break,
             }
         }

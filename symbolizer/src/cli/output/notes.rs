@@ -30,7 +30,8 @@ pub(crate) fn note_what_is_wrong(file: &Path, account: &Account) {
     let file = file.display();
     if let Some((offset, left)) = account.torn {
         say::note(&format_args!(
-            "note: {file}: cut off at offset {offset}; read up to there ({left} bytes behind it are unusable)"
+            "note: {file}: cut off at offset {offset}; read up to there ({left} bytes behind it are unusable{})",
+            account.unchecked_in_words()
         ));
     }
     for damage in &account.damage {

@@ -140,6 +140,7 @@ struct Torn {
     offset: u64,
     unused_bytes: u64,
 }
+    unchecked_bytes: u64,
 
 #[derive(Serialize)]
 struct Damaged<'a> {
@@ -256,6 +257,7 @@ pub(super) fn write(
                 offset,
                 unused_bytes,
             }),
+                unchecked_bytes: account.unchecked_bytes,
             places: (account.damage.iter())
                 .map(|damage| Damaged {
                     offset: damage.offset,
