@@ -39,11 +39,12 @@ pub(crate) enum Kind {
     Memory = 16,
     MappingChange = 17,
     MappedMemory = 18,
+    Title = 19,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 19] = [
+    const ALL: [Kind; 20] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -63,6 +64,7 @@ impl Kind {
         Kind::Memory,
         Kind::MappingChange,
         Kind::MappedMemory,
+        Kind::Title,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -188,6 +190,11 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             put_time(body, *time_ns);
             put_bytes(body, text.as_bytes());
             (Kind::Notice, 0)
+        }
+        Record::Title { time_ns, text } => {
+            put_time(body, *time_ns);
+            put_bytes(body, text.as_bytes());
+            (Kind::Title, 0)
         }
         Record::Resource {
             time_ns,
@@ -330,6 +337,10 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
             time_ns: take_time(body)?,
         },
         Kind::Notice => Record::Notice {
+            time_ns: take_time(body)?,
+            text: take_string(body)?,
+        },
+        Kind::Title => Record::Title {
             time_ns: take_time(body)?,
             text: take_string(body)?,
         },

@@ -93,6 +93,14 @@ pub enum Record {
         /// Keys and values, such as `service.name`.
         attributes: Vec<(String, String)>,
     },
+    /// The process's title: the words that the program wrote over its command line, or the new
+    /// name of its main thread. A later record replaces an earlier one; later segments repeat it.
+    Title {
+        /// When it was read.
+        time_ns: u64,
+        /// The words: one line.
+        text: String,
+    },
     /// The numbers of the kernel and the allocator about the process's memory at a moment.
     Memory(Box<MemoryReading>),
     /// A change of the program's mappings.
@@ -314,6 +322,9 @@ pub const TAPPED_LATER: &str = "recorded from here on: ";
 /// Name among [`Start::settings`] of a log that was begun in a running process: blocks from before
 /// the log's start and their frees are unknown. The value is `1`.
 pub const ATTACHED: &str = "attached";
+
+/// Name among [`Start::settings`] of a process of a joined log: its last title.
+pub const TITLE: &str = "title";
 
 /// The description of the whole log.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

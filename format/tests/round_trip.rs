@@ -130,6 +130,7 @@ fn other() -> impl Strategy<Value = Record> {
             }
         }),
         (time.clone(), ".{0,40}").prop_map(|(time_ns, text)| Record::Notice { time_ns, text }),
+        (time.clone(), ".{0,40}").prop_map(|(time_ns, text)| Record::Title { time_ns, text }),
         (
             time.clone(),
             prop::collection::vec((".{0,9}", ".{0,20}"), 0..4)

@@ -237,6 +237,10 @@ fn rich_log(folder: &Path, interval: u64) -> PathBuf {
         time_ns: 5_000_000,
         text: "a dump could not be written".into(),
     });
+    log.given(&Record::Title {
+        time_ns: 5_000_000,
+        text: "server: worker".into(),
+    });
     log.given(&Record::Resource {
         time_ns: 5_000_000,
         attributes: vec![("replica".into(), "7".into())],

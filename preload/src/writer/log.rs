@@ -3,6 +3,7 @@
 //! | concept | file |
 //! | --- | --- |
 //! | the names of a process's files, and the log's file | `output.rs` |
+//! | the title of the process | `title.rs` |
 //! | the log of the process before the fork | `parent_log.rs` |
 //! | a log within a bound | `rotation.rs`, `segments.rs` |
 //! | the first part of a segment | `checkpoint.rs`, `sorted_runs.rs` |
@@ -16,3 +17,4 @@ pub(crate) mod parent_log;
 pub(crate) mod rotation;
 pub(crate) mod segments;
 pub(crate) mod sorted_runs;
+mod title;

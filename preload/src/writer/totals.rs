@@ -38,6 +38,7 @@ impl Writer {
     }
 
     pub(super) fn log_counters(&mut self, now_ns: u64) {
+        self.output.log_title();
         let values = self.totals();
         let time_ns = self.since_start(now_ns);
         self.output

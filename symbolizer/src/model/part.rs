@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use heapprof_format::{Process, Start};
+use heapprof_format::{Process, Start, TITLE};
 
 use crate::model::fork_remark::remark_on;
 use crate::model::precision::Precision;
@@ -67,7 +67,11 @@ impl Part {
 
     /// The record of it in a log that it is joined into. `start` is what its own log began with;
     /// its threads have these numbers there, the first of so many.
-    pub(crate) fn process(&self, start: Start, threads: (u32, u32)) -> Process {
+    pub(crate) fn process(&self, mut start: Start, threads: (u32, u32)) -> Process {
+        if !self.run.title.is_empty() {
+            let title = (TITLE.to_owned(), self.run.title.clone());
+            start.settings.push(title);
+        }
         Process {
             file: self.file.clone(),
             start,

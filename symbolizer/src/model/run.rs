@@ -1,6 +1,8 @@
 //! Run: what ran, when, under which settings, what was in force at which times, and how it ended.
 
-use heapprof_format::{ALLOCATOR, ATTACHED, Checkpoint, EXECUTED_AS, EndReason, Start, TAPPED};
+use heapprof_format::{
+    ALLOCATOR, ATTACHED, Checkpoint, EXECUTED_AS, EndReason, Start, TAPPED, TITLE,
+};
 
 use crate::model::span::Cut;
 use crate::model::span::{Outside, Span};
@@ -12,6 +14,8 @@ pub struct Run {
     pub program: String,
     /// The name by which it was executed, where its file has another; else empty.
     pub executed_as: String,
+    /// The last title of the process, where the program set one; else empty.
+    pub title: String,
     /// The library whose allocator served the program: its path. Empty if heapprof's own did, or
     /// the input does not say.
     pub allocator: String,
@@ -133,6 +137,7 @@ impl Run {
         self.settings = start.settings;
         self.executed_as = self.take_setting(EXECUTED_AS).unwrap_or_default();
         self.allocator = self.take_setting(ALLOCATOR).unwrap_or_default();
+        self.title = self.take_setting(TITLE).unwrap_or_default();
         self.is_attached = self.take_setting(ATTACHED).is_some();
         self.tapped = std::iter::from_fn(|| self.take_setting(TAPPED)).collect();
     }
@@ -169,9 +174,23 @@ impl Run {
         }
     }
 
+    /// The name of the program with the title of the process, as far as the two are known:
+    /// `postgres: checkpointer`, `python3 (worker 2)`.
+    pub fn titled_name(&self) -> String {
+        match (self.name(), self.title.as_str()) {
+            (name, "") => name.to_owned(),
+            (name, title) if title.contains(name) => title.to_owned(),
+            (name, title) => format!("{name} ({title})"),
+        }
+    }
+
     /// The process in a few words: `server, pid 77`.
     pub(crate) fn who(&self) -> String {
-        let name = self.known_name();
+        let titled = self.titled_name();
+        let name = match titled.as_str() {
+            "" => self.known_name(),
+            titled => titled,
+        };
         match self.pid {
             0 => name.to_owned(),
             pid => format!("{name}, pid {pid}"),

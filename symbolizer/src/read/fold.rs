@@ -374,6 +374,10 @@ impl Fold {
                 let is_within = self.is_within(moment.time_ns);
                 self.mapped.moment(moment, is_within);
             }
+            Record::Title { time_ns, text } => {
+                self.passed(time_ns);
+                self.profile.run.title = text;
+            }
             Record::Resource {
                 time_ns,
                 attributes,

@@ -25,6 +25,7 @@ use crate::state::counters;
 use crate::state::settings::Settings;
 use crate::writer::log::cut_mark::{self, Pen};
 
+use crate::writer::log::title::Title;
 /// The origin of a forked process.
 pub(crate) struct ForkOrigin {
     /// The process id of its parent.
@@ -77,6 +78,9 @@ pub(crate) struct Output {
 impl Output {
     /// Makes the log. `forked` is the origin of a forked process.
     pub(crate) fn create(settings: &Settings, forked: Option<ForkOrigin>) -> Result<Output, NoLog> {
+    title: Title,
+    /// The newest record of the process's title.
+    title_record: Option<Record>,
         let start_ns = clock::now_ns();
         let exe = executable::path();
         let executed_as = executable::executed_as(&exe);
@@ -88,8 +92,9 @@ impl Output {
             start_ns,
             program: String::from_utf8_lossy(&exe).into_owned(),
             executed_as: executed_as.map(|name| String::from_utf8_lossy(&name).into_owned()),
-            args: procfs::of_process("cmdline")
+            args: command_line
                 .split(|&byte| byte == 0)
+        let command_line = procfs::of_process("cmdline");
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect(),
             start: Start::default(),
@@ -106,6 +111,8 @@ impl Output {
         let mut listed = settings.listed();
         if let Some(name) = &output.executed_as {
             listed.push((EXECUTED_AS.to_owned(), name.clone()));
+            title: Title::begin(&command_line),
+            title_record: None,
         }
         if let Some(library) = allocator::next_library() {
             let library = match library.is_empty() {
@@ -140,6 +147,9 @@ impl Output {
         output.note();
         if let Err(error) = appended {
             output.give_up_log(first.len(), &error);
+        }
+        if forked.is_some() {
+            output.log_title();
         }
         diagnostics::set_has_log(!output.failed);
         Ok(output)
@@ -181,8 +191,21 @@ impl Output {
     /// Goes on with another segment, whose first records `encoder` has encoded.
     pub(crate) fn begin_segment(&mut self, encoder: Encoder) {
         self.encoder = encoder;
-        for record in self.notices.iter().chain(&self.resource) {
+        let others = self.resource.iter().chain(&self.title_record);
+        for record in self.notices.iter().chain(others) {
             self.encoder.record(record);
+        }
+    }
+
+    /// Adds the title of the process, if the program has changed it; each segment has it.
+    pub(crate) fn log_title(&mut self) {
+        if let Some(text) = self.title.refresh() {
+            let title = Record::Title {
+                time_ns: clock::now_ns().saturating_sub(self.start_ns),
+                text,
+            };
+            self.encoder.record(&title);
+            self.title_record = Some(title);
         }
     }
 

@@ -87,6 +87,9 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     if !run.executed_as.is_empty() {
         fact(out, "executed as", &run.executed_as)?;
     }
+    if !run.title.is_empty() {
+        fact(out, "title", &run.title)?;
+    }
     if let Some(words) = run.allocator_in_words() {
         fact(out, "allocator", &words)?;
     }

@@ -23,7 +23,7 @@ pub(crate) fn write(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         let run = &part.run;
         table.row(vec![
             known(run.pid != 0, || run.pid.to_string()),
-            run.name().to_owned(),
+            run.titled_name(),
             known(run.start_wall_ns != 0, || utc(run.start_wall_ns)),
             known(run.duration_ns != 0, || {
                 format!("{:.3} s", run.duration_ns as f64 / 1e9)

@@ -78,6 +78,7 @@ impl Fold {
             Record::End { .. } | Record::ModuleGone { .. } => return true,
             // It takes the place of the one before.
             Record::Start(_) | Record::Resource { .. } | Record::Memory(_) => return true,
+            Record::Title { .. } => return true,
             // The number of ranges has a bound of its own, and a moment that of its record.
             Record::MappingChange(_) | Record::MappedMemory(_) => return true,
             Record::Checkpoint(_) => return self.profile.account.remarks.len() < MOST_REMARKS,

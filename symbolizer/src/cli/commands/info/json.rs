@@ -41,6 +41,7 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct RunFacts<'a> {
     command: &'a [String],
+    title: Option<&'a str>,
     forked_from: Option<u32>,
     start_unix_ns: Option<u64>,
     duration_ns: u64,
@@ -139,8 +140,8 @@ struct Damages<'a> {
 struct Torn {
     offset: u64,
     unused_bytes: u64,
-}
     unchecked_bytes: u64,
+}
 
 #[derive(Serialize)]
 struct Damaged<'a> {
@@ -256,8 +257,8 @@ pub(super) fn write(
             torn: account.torn.map(|(offset, unused_bytes)| Torn {
                 offset,
                 unused_bytes,
-            }),
                 unchecked_bytes: account.unchecked_bytes,
+            }),
             places: (account.damage.iter())
                 .map(|damage| Damaged {
                     offset: damage.offset,
@@ -313,6 +314,7 @@ fn run_facts(profile: &Profile) -> RunFacts<'_> {
     let intervals = run.intervals();
     RunFacts {
         command: &run.args,
+        title: Some(run.title.as_str()).filter(|title| !title.is_empty()),
         forked_from: (run.forked_from != 0).then_some(run.forked_from),
         start_unix_ns: known(run.start_wall_ns),
         duration_ns: run.duration_ns,
