@@ -20,10 +20,10 @@ fn exec_chain() {
     let names: BTreeSet<String> = logs.keys().cloned().collect();
     let expected = [
         "t".to_owned(),
-        format!("t_{pid}"),
-        format!("t_{pid}_2"),
-        format!("t_{pid}_3"),
-        format!("t_{pid}_4"),
+        format!("t_{pid}.exec_chain"),
+        format!("t_{pid}.exec_chain_2"),
+        format!("t_{pid}.exec_chain_3"),
+        format!("t_{pid}.exec_chain_4"),
     ];
     assert_eq!(
         names,

@@ -123,7 +123,11 @@ fn what_is_in_the_place_of_the_log_is_left_alone() {
             "file" => assert_eq!(fs::read(&path).unwrap(), b"precious"),
             _ => {}
         }
-        let log = Log::read(&ran.folder().join(format!("t_{}.heaplog", ran.pid))).whole();
+        let log = Log::read(
+            &ran.folder()
+                .join(format!("t_{}.exit_ways.heaplog", ran.pid)),
+        )
+        .whole();
         assert_eq!(log.blocks_of(17001).len(), 1, "{kind}");
         assert_eq!(ran.dumps().len(), 1, "{kind}");
     }
@@ -322,7 +326,7 @@ fn a_re_run_keeps_all_files_and_says_so_once() {
         .run()
         .well();
     assert_eq!(second.stderr, "");
-    let new = format!("t_{}", second.pid);
+    let new = format!("t_{}.idle", second.pid);
     second.assert_noted(&["HEAPPROFILE", "exists and is kept", &new]);
     for (bytes, name) in &before {
         assert!(second.bytes(name) == *bytes, "{name} was changed");
@@ -493,7 +497,7 @@ fn a_child_by_the_mark_of_gperftools_adds_its_process_id() {
         .run()
         .well();
     assert_eq!(ran.stderr, "");
-    let name = format!("t_{}", ran.pid);
+    let name = format!("t_{}.idle", ran.pid);
     assert_eq!(
         ran.files(),
         [format!("{name}.0001.heap"), format!("{name}.heaplog")]

@@ -32,9 +32,11 @@ pub(crate) fn executed_as(path: &[u8]) -> Option<Vec<u8>> {
         return None; // the name is the loader's
     }
     let executed = executed_path()?;
-    // A program that is executed by a descriptor has the descriptor's number as its name.
+    // A program that is executed by a descriptor has the descriptor's number as its name, and one
+    // that executes itself by `/proc/self/exe` has `exe`.
     let name = file_name(executed);
-    let is_name = !name.is_empty() && !executed.starts_with(b"/dev/fd/");
+    let is_link_of_kernel = [b"/dev/fd/".as_slice(), b"/proc/"].map(|it| executed.starts_with(it));
+    let is_name = !name.is_empty() && !is_link_of_kernel.contains(&true);
     (is_name && name != file_name(path)).then(|| name.to_vec())
 }
 

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! HEAPPROFILE=/tmp/s    /tmp/s.heaplog         /tmp/s.0001.heap …          if neither exists yet
-//!   a child, a re-run   /tmp/s_<pid>.heaplog   /tmp/s_<pid>.0001.heap …
-//!                       /tmp/s_<pid>_2.heaplog …                           a re-exec'd program
+//!   a forked copy       /tmp/s_<pid>.heaplog   /tmp/s_<pid>.0001.heap …
+//!   another program     /tmp/s_<pid>.<program>.heaplog …                   also a re-run
+//!                       /tmp/s_<pid>.<program>_2.heaplog …                 a re-exec'd program
 //! without               ./heapprof.<program>.<pid>.heaplog                 no dumps
 //! ```
 //!
@@ -24,8 +25,8 @@ use crate::os::{clock, executable, procfs};
 use crate::state::counters;
 use crate::state::settings::Settings;
 use crate::writer::log::cut_mark::{self, Pen};
-
 use crate::writer::log::title::Title;
+
 /// The origin of a forked process.
 pub(crate) struct ForkOrigin {
     /// The process id of its parent.
@@ -77,10 +78,10 @@ pub(crate) struct Output {
 
 impl Output {
     /// Makes the log. `forked` is the origin of a forked process.
-    pub(crate) fn create(settings: &Settings, forked: Option<ForkOrigin>) -> Result<Output, NoLog> {
     title: Title,
     /// The newest record of the process's title.
     title_record: Option<Record>,
+    pub(crate) fn create(settings: &Settings, forked: Option<ForkOrigin>) -> Result<Output, NoLog> {
         let start_ns = clock::now_ns();
         let exe = executable::path();
         let executed_as = executable::executed_as(&exe);
@@ -93,8 +94,8 @@ impl Output {
             program: String::from_utf8_lossy(&exe).into_owned(),
             executed_as: executed_as.map(|name| String::from_utf8_lossy(&name).into_owned()),
             args: command_line
-                .split(|&byte| byte == 0)
         let command_line = procfs::of_process("cmdline");
+                .split(|&byte| byte == 0)
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect(),
             start: Start::default(),
@@ -110,9 +111,9 @@ impl Output {
         }
         let mut listed = settings.listed();
         if let Some(name) = &output.executed_as {
-            listed.push((EXECUTED_AS.to_owned(), name.clone()));
             title: Title::begin(&command_line),
             title_record: None,
+            listed.push((EXECUTED_AS.to_owned(), name.clone()));
         }
         if let Some(library) = allocator::next_library() {
             let library = match library.is_empty() {
@@ -147,9 +148,9 @@ impl Output {
         output.note();
         if let Err(error) = appended {
             output.give_up_log(first.len(), &error);
-        }
         if forked.is_some() {
             output.log_title();
+        }
         }
         diagnostics::set_has_log(!output.failed);
         Ok(output)
@@ -188,15 +189,6 @@ impl Output {
         self.resource = Some(resource);
     }
 
-    /// Goes on with another segment, whose first records `encoder` has encoded.
-    pub(crate) fn begin_segment(&mut self, encoder: Encoder) {
-        self.encoder = encoder;
-        let others = self.resource.iter().chain(&self.title_record);
-        for record in self.notices.iter().chain(others) {
-            self.encoder.record(record);
-        }
-    }
-
     /// Adds the title of the process, if the program has changed it; each segment has it.
     pub(crate) fn log_title(&mut self) {
         if let Some(text) = self.title.refresh() {
@@ -216,6 +208,15 @@ impl Output {
 
     /// Appends what is pending. If no descriptor is available, one mostly will be soon: the frames
     /// then wait for the next flush, up to [`MAX_WAITING_BYTES`]. If the disk is full, `make_room`
+    /// Goes on with another segment, whose first records `encoder` has encoded.
+    pub(crate) fn begin_segment(&mut self, encoder: Encoder) {
+        self.encoder = encoder;
+        let others = self.resource.iter().chain(&self.title_record);
+        for record in self.notices.iter().chain(others) {
+            self.encoder.record(record);
+        }
+    }
+
     /// may free space, and returns true if it did.
     pub(crate) fn flush(&mut self, make_room: impl FnMut() -> bool) {
         self.flush_if(|waiting| waiting <= MAX_WAITING_BYTES, make_room);
@@ -358,10 +359,16 @@ fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, 
             let is_child = forked || settings.is_marked_child;
             let made = make_at(settings, prefix, |base| {
                 let bare = (!is_child).then(|| base.to_vec());
-                let with_pid = [base, format!("_{pid}").as_bytes()].concat();
+                let mut with_pid = [base, format!("_{pid}").as_bytes()].concat();
+                if !forked || !HAS_BARE_NAME.load(Ordering::Relaxed) {
+                    with_pid = [&with_pid, b".".as_slice(), name_part(name)].concat();
+                }
                 let made = first_free(bare.into_iter().chain(numbered(&with_pid)))?;
-                if !is_child && made.0 != base {
-                    report_kept_files(base, &made.0, settings.verbose);
+                if !is_child {
+                    HAS_BARE_NAME.store(made.0 == base, Ordering::Relaxed);
+                    if made.0 != base {
+                        report_kept_files(base, &made.0, settings.verbose);
+                    }
                 }
                 Ok(made)
             });
@@ -384,14 +391,22 @@ fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, 
 
 /// Returns `heapprof.PROGRAM.PID`.
 fn own_name(name: &[u8], pid: u32) -> Vec<u8> {
-    let name = match name {
-        b"" => b"program",
-        name => &name[..name.len().min(MAX_NAME_PART)],
-    };
-    [b"heapprof.", name, format!(".{pid}").as_bytes()].concat()
+    [b"heapprof.", name_part(name), format!(".{pid}").as_bytes()].concat()
 }
 
-/// How much of a program's name is in its files' names, whose length the kernel limits.
+/// True if the files of this program have the bare prefix. Its forked copies then have the prefix
+/// and their process ids, as with gperftools.
+static HAS_BARE_NAME: AtomicBool = AtomicBool::new(false);
+
+/// Returns the part of a program's name that is in its files' names.
+fn name_part(name: &[u8]) -> &[u8] {
+    match name {
+        b"" => b"program",
+        name => &name[..name.len().min(MAX_NAME_PART)],
+    }
+}
+
+/// The most bytes of a program's name in its files' names, whose length the kernel limits.
 const MAX_NAME_PART: usize = 200;
 
 /// Returns true if the error is mostly gone in a moment.
