@@ -213,6 +213,9 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
     if settings.verbose {
         diagnostics::be_verbose();
     }
+    if !is_wanted(&settings) {
+        return None;
+    }
     if settings.interval == 0 {
         if settings.verbose {
             say!("HEAPPROF_SAMPLE_INTERVAL=0: nothing is recorded");
@@ -267,6 +270,25 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
         ));
     }
     Some(settings)
+}
+
+/// Returns true if `HEAPPROF_ONLY` names this program, by its file's name or by the name by which
+/// it was executed.
+fn is_wanted(settings: &Settings) -> bool {
+    if settings.only.is_none() {
+        return true;
+    }
+    let path = executable::path();
+    let file = executable::file_name(&path);
+    let executed_as = executable::executed_as(&path);
+    let is_wanted = settings.wants_program([file, executed_as.as_deref().unwrap_or(file)]);
+    if !is_wanted && settings.verbose {
+        say!(
+            "HEAPPROF_ONLY does not name {}: nothing is recorded",
+            String::from_utf8_lossy(file)
+        );
+    }
+    is_wanted
 }
 
 /// Taps the allocators inside of the program, and lists them in the settings. Returns the reason if

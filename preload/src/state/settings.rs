@@ -84,6 +84,9 @@ pub(crate) struct Settings {
     pub(crate) mmap_from: u64,
     /// Prints a line at start and one at exit.
     pub(crate) verbose: bool,
+    /// The programs that are recorded, by their names without folders, with commas between them;
+    /// `None`: all.
+    pub(crate) only: Option<String>,
     /// `HEAPPROFILE`: prefix of all files. Dumps are written only if it is set.
     pub(crate) prefix: Option<Vec<u8>>,
     /// True if `HEAPPROFILE` has gperftools' mark: the program is the child of a profiled one.
@@ -164,6 +167,7 @@ impl Settings {
             ),
             mmap_from: environment.bytes("HEAPPROF_MMAP", DEFAULT_MMAP, MAX_INTERVAL),
             verbose: environment.flag("HEAPPROF_VERBOSE"),
+            only: environment.text("HEAPPROF_ONLY"),
             prefix: prefix.map(<[u8]>::to_vec),
             is_marked_child: is_marked,
             folder: sys::getcwd().ok().filter(|folder| folder.starts_with(b"/")),
@@ -214,6 +218,15 @@ impl Settings {
         self.control == Some(true) || self.start_paused && self.control.is_none()
     }
 
+    /// Returns true if a program with one of these names is recorded.
+    pub(crate) fn wants_program(&self, names: [&[u8]; 2]) -> bool {
+        let wanted = |only: &str| {
+            let mut wanted = only.split(',').map(|name| name.trim().as_bytes());
+            wanted.any(|name| names.contains(&name))
+        };
+        self.only.as_deref().is_none_or(wanted)
+    }
+
     /// Returns the settings by their variables' names, for the log.
     pub(crate) fn listed(&self) -> Vec<(String, String)> {
         let mut all = vec![
@@ -247,6 +260,9 @@ impl Settings {
         }
         if self.mmap_from != DEFAULT_MMAP {
             all.push(("HEAPPROF_MMAP", self.mmap_from.to_string()));
+        }
+        if let Some(only) = &self.only {
+            all.push(("HEAPPROF_ONLY", only.clone()));
         }
         if self.max_log > 0 {
             all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));
