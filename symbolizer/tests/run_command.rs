@@ -440,3 +440,58 @@ fn the_summary_names_the_files_and_the_largest_sites() {
     );
     assert!(said.contains("out.0001.heap"), "{said}");
 }
+
+/// The test writes the logs and dumps that a program, what it was before, and its children leave.
+#[test]
+fn all_files_are_named_in_json_and_logs_without_a_sample_go() {
+    let folder = folder();
+    let script = ["-q", "-o", "out", "--print-log=json", "--", "sh", "-c"];
+    let mut child = command(folder.path(), &script)
+        .arg("echo $$; read line; exit 4")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let pid: u32 = lines.next().unwrap().parse().unwrap();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    for (name, program, pid, after_ns, is_sampled) in [
+        ("out", "/bin/env", pid, 0, true),
+        ("out_1", "/bin/server", pid, 1, true),
+        ("out_7.worker", "/bin/worker", 7, 2, true),
+        ("out_8.sed", "/bin/sed", 8, 3, false),
+    ] {
+        let mut log = crate::common::LogBuilder::new(4096);
+        log.start_of(program, pid, now.as_nanos() as u64 + after_ns);
+        log.module(program, 0x1000, 0x8000);
+        if is_sampled {
+            let stack = log.stack(&[0x1000]);
+            log.alloc(stack, 100);
+        }
+        crate::common::write(folder.path(), &format!("{name}.heaplog"), &log.end());
+        crate::common::write(folder.path(), &format!("{name}.0001.heap"), b"");
+    }
+    drop(child.stdin.take());
+    let document: serde_json::Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(4));
+    assert_eq!(document["status"], 4);
+    assert_eq!(document["log"], "./out_1.heaplog");
+    assert_eq!(document["before"][0]["program"], "env");
+    assert_eq!(
+        document["processes"][1]["dumps"][0],
+        "./out_7.worker.0001.heap"
+    );
+    assert_eq!(document["unsampled"][0]["program"], "sed");
+    crate::json_documents::are_documented_but(
+        "heapprof run --print-log=json",
+        &[document],
+        &["caveats"],
+    );
+    let left = |name: &str| folder.path().join(name).exists();
+    assert!(left("out_7.worker.heaplog") && left("out_7.worker.0001.heap"));
+    assert!(!left("out_8.sed.heaplog") && !left("out_8.sed.0001.heap"));
+}

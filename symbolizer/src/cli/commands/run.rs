@@ -3,10 +3,12 @@
 mod gate;
 mod library;
 mod needed;
+mod paths;
 mod program;
 mod records;
 mod signals;
 mod summary;
+mod unsampled;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -24,8 +26,10 @@ use crate::cli::options::quantity::interval;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::{memory_bound, say};
+use paths::PrintLog;
 use program::Program;
 use records::Records;
+use unsampled::Unsampled;
 
 /// The variables that the library reads in the program's environment
 /// (`preload/src/state/settings.rs`), and `heapprof run` in its own.
@@ -50,6 +54,7 @@ Environment, as without `heapprof run`:
   HEAPPROF_MEMORY_INTERVAL_MS         milliseconds between readings of the memory, see `heapprof rss`;
                                       0: none [1000]
   HEAPPROF_MMAP                       mappings of so many bytes are recorded with stacks; 0: none [64K]
+  HEAPPROF_ONLY                       names of programs, with commas: no others are recorded
   HEAPPROF_VERBOSE                    1: a line at start, one at exit, and notices [0]
   HEAP_PROFILE_ALLOCATION_INTERVAL    a dump each time so many bytes were allocated [1G]
   HEAP_PROFILE_DEALLOCATION_INTERVAL  a dump each time so many were freed; 0: none [0]
@@ -79,7 +84,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "BYTES", value_parser = interval, allow_negative_numbers = true)]
     interval: Option<u64>,
 
-    /// Begin file names so, and also write gperftools dumps: PREFIX.heaplog, PREFIX.0001.heap, …
+    /// Begin file names so, and also write gperftools dumps: PREFIX.heaplog, PREFIX.0001.heap, …;
+    /// of programs that the program starts, PREFIX_PID.PROGRAM.heaplog, …
     /// [default: ./heapprof.PROGRAM.PID.heaplog and no dumps]
     #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
     prefix: Option<PathBuf>,
@@ -114,9 +120,25 @@ pub(crate) struct Args {
     #[arg(long, requires = "fail_above")]
     allow_inconclusive: bool,
 
-    /// Print the path of the program's log, as the last line of standard output
+    /// Print what was written, behind the program's output: the path of the program's log, the
+    /// paths of all logs, or all files in JSON
+    #[arg(
+        long,
+        value_name = "WHAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "program"
+    )]
+    print_log: Option<PrintLog>,
+
+    /// Record only the programs with these names (without folders), of all that the program starts
+    #[arg(long, value_name = "NAME,…", value_parser = programs)]
+    only: Option<String>,
+
+    /// Keep the files of processes that ended and never had a sample, which are counted and removed
+    /// otherwise
     #[arg(long)]
-    print_log: bool,
+    keep_unsampled: bool,
 
     /// Do not write LOG.names, the file beside a log that keeps its names for the time after a
     /// rebuild
@@ -152,6 +174,15 @@ impl Allocator {
             Allocator::Jemalloc => "jemalloc",
             Allocator::Program => "program",
         }
+    }
+}
+
+/// Parses the names of `--only`.
+fn programs(text: &str) -> Result<String, String> {
+    let is_name = |name: &str| !name.trim().is_empty() && !name.contains('/');
+    match text.split(',').all(is_name) {
+        true => Ok(text.to_owned()),
+        false => Err("wanted are names without folders, with commas between them".into()),
     }
 }
 
@@ -214,6 +245,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(allocator) = args.allocator {
         command.env("HEAPPROF_ALLOCATOR", allocator.value());
     }
+    if let Some(only) = &args.only {
+        command.env("HEAPPROF_ONLY", only);
+    }
     if args.verbose {
         command.env("HEAPPROF_VERBOSE", "1");
     }
@@ -250,24 +284,42 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         source,
     })?;
 
-    let records = Records::find(prefix.as_deref(), pid, started);
+    let mut records = Records::find(prefix.as_deref(), pid, started);
+    let unsampled = match args.keep_unsampled {
+        true => Unsampled::default(),
+        false => Unsampled::take(&mut records),
+    };
     memory_bound::keep_status(as_shells_say(status));
     let places = SymbolArgs::keeping_names(!args.no_kept_names);
     match args.quiet {
-        false => summary::show(&records, &places),
-        true if !args.no_kept_names => summary::keep_names(&records, &places),
+        false => summary::show(&records, &unsampled, &places),
+        true if !args.no_kept_names => summary::keep_names(&records, &unsampled, &places),
         true => {}
     }
-    if args.print_log {
-        gate::print_log(&records)?;
-    }
-    if let (Some(limit), true) = (args.fail_above, status.success()) {
-        gate::check(&records, args, limit)?;
-    }
+    let judged = judge(args, &records, &unsampled, status);
+    // The numbers above are of all processes.
+    unsampled.remove();
+    judged?;
     match (status.code(), status.signal()) {
         (Some(code), _) => Ok(ExitCode::from(code as u8)),
         (None, Some(signal)) => Ok(signals::die_of(signal)),
         (None, None) => Ok(ExitCode::FAILURE),
+    }
+}
+
+/// Prints the paths that are asked for, and checks the limit.
+fn judge(
+    args: &Args,
+    records: &Records,
+    unsampled: &Unsampled,
+    status: ExitStatus,
+) -> Result<(), Failure> {
+    if let Some(what) = args.print_log {
+        paths::print(what, records, unsampled, as_shells_say(status))?;
+    }
+    match args.fail_above {
+        Some(limit) if status.success() => gate::check(records, unsampled, args, limit),
+        _ => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Records: the files that a run leaves behind.
 //!
-//! The library chooses their names (`PREFIX.heaplog`, `PREFIX_PID_2.heaplog`,
+//! The library chooses their names (`PREFIX.heaplog`, `PREFIX_PID.PROGRAM.heaplog`,
 //! `heapprof.PROGRAM.PID.heaplog`; dumps are `….NNNN.heap` beside their log). So the owner of a log
 //! is read from its first record. A process that executes other programs on its way (`env`, a shell
 //! that ends in `exec`) leaves a log for each. The last of these logs is that of the program that
@@ -38,7 +38,7 @@ impl Records {
             Records::within(&folder, &stem, pid, started)
         });
         match with_prefix {
-            Some(records) if records.log.is_some() => records,
+            Some(records) if !records.kept().is_empty() => records,
             // Where a prefix cannot be written to, the library records to the default name.
             _ => Records::within(Path::new("."), "heapprof.", pid, started),
         }
@@ -70,20 +70,38 @@ impl Records {
         records.log = own.pop().map(|(_, path)| path);
         records.before = own.into_iter().map(|(_, path)| path).collect();
         records.of_children.sort();
-        if let Some(log) = &records.log {
-            let base = name(log).trim_end_matches("heaplog").to_owned();
-            let is_dump = |path: &PathBuf| {
-                let number = name(path)
-                    .strip_prefix(&base)
-                    .and_then(|rest| rest.strip_suffix(".heap"))
-                    .map(str::to_owned);
-                number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-            };
-            records.dumps = files(folder).filter(is_dump).collect();
-            records.dumps.sort();
-        }
+        records.dumps = records.log.as_deref().map_or_else(Vec::new, dumps_of);
         records
     }
+
+    /// Returns the logs of the program and of all other processes, the program's first.
+    pub(crate) fn kept(&self) -> Vec<PathBuf> {
+        self.log.iter().chain(&self.of_children).cloned().collect()
+    }
+}
+
+/// Returns the dumps of a log, in their order.
+pub(super) fn dumps_of(log: &Path) -> Vec<PathBuf> {
+    let log_name = name(log);
+    let is_dump = |path: &PathBuf| log_of_dump(&name(path)).as_ref() == Some(&log_name);
+    let mut dumps: Vec<PathBuf> = files(&folder_of(log)).filter(is_dump).collect();
+    dumps.sort();
+    dumps
+}
+
+/// Returns the name of the log that a dump of that name lies beside; `None`: it is no dump's name.
+pub(crate) fn log_of_dump(name: &str) -> Option<String> {
+    let (base, number) = name.strip_suffix(".heap")?.rsplit_once('.')?;
+    let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| format!("{base}.heaplog"))
+}
+
+/// Returns the folder of a file.
+pub(crate) fn folder_of(path: &Path) -> PathBuf {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or(Path::new(".")).to_owned()
 }
 
 /// Makes sure that no file of an earlier run with that prefix is left: it would be taken for this
@@ -114,7 +132,8 @@ pub(crate) fn make_way(prefix: &Path, overwrite: bool) -> Result<(), Failure> {
 }
 
 /// Returns true for the names that the library makes of a prefix: `PREFIX.heaplog`,
-/// `PREFIX_PID.heaplog`, `PREFIX.NNNN.heap`, `PREFIX_PID_2.NNNN.heap`, and segments of logs.
+/// `PREFIX_PID.heaplog`, `PREFIX_PID.PROGRAM.heaplog`, `PREFIX.NNNN.heap`,
+/// `PREFIX_PID_2.NNNN.heap`, and segments of logs.
 fn is_named_for(name: &str, stem: &str) -> bool {
     let Some(rest) = name.strip_prefix(stem) else {
         return false;
@@ -123,8 +142,13 @@ fn is_named_for(name: &str, stem: &str) -> bool {
     let mut numbers = process.split('_');
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_process = numbers.next() == Some("") && numbers.all(is_number);
+    let is_of_other_program = !process.is_empty();
     let is_file = match kind.rsplit_once('.') {
         None => kind == "heaplog",
+        Some((_, "heaplog")) if is_of_other_program => true,
+        Some((rest, "heap")) if is_of_other_program => {
+            is_number(rest.rsplit('.').next().unwrap_or_default())
+        }
         Some((number, ending)) => is_number(number) && matches!(ending, "heap" | "heaplog"),
     };
     is_process && is_file
@@ -143,7 +167,8 @@ fn folder_and_stem(prefix: &Path) -> (PathBuf, String) {
     (folder.into(), String::from_utf8_lossy(stem).into_owned())
 }
 
-fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
+/// Returns the files of a folder.
+pub(crate) fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -151,7 +176,8 @@ fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-fn name(path: &Path) -> String {
+/// Returns a file's name without its folder.
+pub(crate) fn name(path: &Path) -> String {
     path.file_name()
         .unwrap_or_default()
         .to_string_lossy()
@@ -217,6 +243,34 @@ mod tests {
             records.log.as_deref().map(name).as_deref(),
             Some("heapprof.true.77.heaplog")
         );
+    }
+
+    #[test]
+    fn the_names_of_a_prefix_are_those_that_the_library_makes() {
+        for name in [
+            "s.heaplog",
+            "s.0001.heap",
+            "s.0001.heaplog",
+            "s_77.heaplog",
+            "s_77_2.0001.heap",
+            "s_77.sed.heaplog",
+            "s_77.sed_2.heaplog",
+            "s_77.s.sh.0001.heaplog",
+            "s_77.s.sh.0001.heap",
+        ] {
+            assert!(is_named_for(name, "s"), "{name}");
+        }
+        for name in [
+            "sx.heaplog",
+            "s.x.heaplog",
+            "s_x.heaplog",
+            "s_77.sed.heap",
+            "s_77.sed.html",
+            "s_.heaplog",
+            "s.x.0001.heap",
+        ] {
+            assert!(!is_named_for(name, "s"), "{name}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::commands::run::records::Records;
+use crate::cli::commands::run::unsampled::Unsampled;
 use crate::cli::inputs::several;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
@@ -20,17 +21,23 @@ use crate::cli::output::{heading, say};
 const MOST: usize = 5;
 
 /// Says where the files are, and which sites and processes hold, or allocated, the most.
-pub(super) fn show(records: &Records, places: &SymbolArgs) {
-    let Some(log) = &records.log else {
-        say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why");
+pub(super) fn show(records: &Records, unsampled: &Unsampled, places: &SymbolArgs) {
+    let kept = records.kept();
+    let Some(log) = kept.first() else {
+        match unsampled.len() {
+            0 => say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why"),
+            _ => show_unsampled(unsampled),
+        }
         return;
     };
     let mut text = Vec::new();
-    if let Err(error) = write(records, log, places, &mut text) {
+    if let Err(error) = write(records, unsampled, places, &mut text) {
         say::error(&error);
     }
     say::table(&text);
-    say::note(&format_args!("log: {}", log.display()));
+    if let Some(log) = &records.log {
+        say::note(&format_args!("log: {}", log.display()));
+    }
     match &records.dumps[..] {
         [] => {}
         [only] => say::note(&format_args!("dump: {}", only.display())),
@@ -58,13 +65,29 @@ pub(super) fn show(records: &Records, places: &SymbolArgs) {
             records.of_children.len() - 3
         ));
     }
+    show_unsampled(unsampled);
     say::note(&format_args!(
         "next: heapprof top {0}; heapprof report {0}; heapprof info {0}",
         quoted(log)
     ));
-    if let Some(command) = of_all(log, &records.of_children) {
+    if let Some(command) = of_all(log, &kept[1..]) {
         say::note(&format_args!("all processes together: {command}"));
     }
+}
+
+/// Says which logs are removed.
+fn show_unsampled(unsampled: &Unsampled) {
+    if unsampled.len() == 0 {
+        return;
+    }
+    let logs = match unsampled.len() {
+        1 => "1 log has no sample and is".to_owned(),
+        n => format!("{n} logs have no sample and are"),
+    };
+    say::note(&format_args!(
+        "{logs} removed ({}); --keep-unsampled keeps such logs",
+        unsampled.programs_in_words()
+    ));
 }
 
 /// The command that shows a process and its children together; `None`: it has none.
@@ -83,30 +106,44 @@ fn of_all(log: &Path, children: &[PathBuf]) -> Option<String> {
 }
 
 /// Finds the names, which are kept beside the logs, and says nothing.
-pub(super) fn keep_names(records: &Records, places: &SymbolArgs) {
-    if let Some(log) = &records.log {
-        let _ = read(records, log, places);
+pub(super) fn keep_names(records: &Records, unsampled: &Unsampled, places: &SymbolArgs) {
+    if !records.kept().is_empty() {
+        let _ = read(records, unsampled, places);
     }
 }
 
-/// The profile of all processes together, with its names.
-fn read(records: &Records, log: &Path, places: &SymbolArgs) -> Result<(Profile, Symbols), Failure> {
-    if records.of_children.is_empty() {
-        let profile = Input::open(log)?.read(|_| {})?;
-        let symbols = places.symbols(log, &profile)?;
-        return Ok((profile, symbols));
-    }
-    let mut files = vec![log.to_owned()];
-    files.extend_from_slice(&records.of_children);
+/// The profile of all processes together; `None`: there is no log.
+pub(super) fn profile(
+    records: &Records,
+    unsampled: &Unsampled,
+) -> Result<Option<Profile>, Failure> {
+    let mut files = records.kept();
+    files.extend(unsampled.of_children().cloned());
     let reading = Reading {
         detail: Detail {
-            threads: true,
+            threads: files.len() > 1,
             ..Detail::default()
         },
         ..Reading::default()
     };
-    let profile = several::read(&files, &reading)?;
-    let symbols = places.symbols_of_several(&files, &profile)?;
+    match &files[..] {
+        [] => Ok(None),
+        [log] => Ok(Some(Input::open(log)?.read(|_| {})?)),
+        files => several::read(files, &reading).map(Some),
+    }
+}
+
+/// The profile of all processes together, with its names, which are kept beside the logs that stay.
+fn read(
+    records: &Records,
+    unsampled: &Unsampled,
+    places: &SymbolArgs,
+) -> Result<(Profile, Symbols), Failure> {
+    let profile = profile(records, unsampled)?.unwrap_or_default();
+    let symbols = match &records.kept()[..] {
+        [log] => places.symbols(log, &profile)?,
+        kept => places.symbols_of_several(kept, &profile)?,
+    };
     Ok((profile, symbols))
 }
 
@@ -114,11 +151,11 @@ fn read(records: &Records, log: &Path, places: &SymbolArgs) -> Result<(Profile, 
 /// sites with the most.
 fn write(
     records: &Records,
-    log: &Path,
+    unsampled: &Unsampled,
     places: &SymbolArgs,
     text: &mut Vec<u8>,
 ) -> Result<(), Failure> {
-    let (profile, symbols) = read(records, log, places)?;
+    let (profile, symbols) = read(records, unsampled, places)?;
     let mut sites = Sites::of(&profile, &symbols);
     let metric = match profile.numbers().in_use_bytes {
         0 => Metric::AllocatedBytes,
@@ -144,7 +181,7 @@ fn write(
         if sites.sites.is_empty() {
             return Ok(());
         }
-        if !records.of_children.is_empty() {
+        if !profile.parts.is_empty() {
             writeln!(text, "{what_of_processes}")?;
             let mut lines = lines_of_groups(&profile, &symbols, By::Process, metric, false);
             lines.retain(|line| line.own.get(metric) > 0);
