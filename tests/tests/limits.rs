@@ -358,6 +358,77 @@ fn full_file_system() {
     assert!(little < limit && some < limit, "{took:?}");
 }
 
+/// Fills its disk, allocates, waits as long as it is told, and makes room again.
+const FILLS_DISK: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void *volatile kept;
+
+static void allocate(size_t size, int count)
+{
+    for (int i = 0; i < count; i++) {
+        kept = malloc(size);
+        if (i > 0)
+            free(kept);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static char page[4096];
+    allocate(21001, 1000);
+    int fill = open(argv[1], O_CREAT | O_WRONLY, 0600);
+    while (write(fill, page, sizeof page) > 0)
+        ;
+    allocate(21002, 100000);
+    usleep(atoi(argv[2]) * 1000);
+    unlink(argv[1]);
+    close(fill);
+    allocate(21003, 1000);
+    return argc != 3;
+}
+"#;
+
+/// Frames that find no room wait for it, so that nothing is lost.
+#[test]
+fn a_disk_that_is_full_for_a_moment_costs_nothing() {
+    if !may_mount() {
+        return;
+    }
+    let compiled = Run::compiled("fills_disk", FILLS_DISK, &[]);
+    let program = compiled.folder().join("bin/fills_disk");
+    // On a busy machine the writer may find the full disk only after a while.
+    for wait_ms in [200, 1000, 4000, 16000] {
+        let run = Run::tool("unshare");
+        fs::create_dir(run.folder().join("small")).unwrap();
+        let script = format!(
+            "mount -t tmpfs -o size=8m none small && mkdir small/d && \
+             LD_PRELOAD=$1 HEAPPROFILE=small/d/t HEAP_PROFILE_ALLOCATION_INTERVAL=0 \"$0\" small/fill {wait_ms}
+             status=$?; cp small/d/* .; exit $status"
+        );
+        let ran = run
+            .args(["-rm", "sh", "-c", &script])
+            .arg(&program)
+            .arg(Build::get().library())
+            .interval(1)
+            .run()
+            .well();
+        assert_eq!(ran.stderr, "");
+        let log = ran.log().whole();
+        assert_eq!(log.end(), Some(EndReason::Exit));
+        assert!(log.losses().is_empty(), "{:?}", log.losses());
+        let blocks = [21001, 21002, 21003].map(|size| log.blocks_of(size).len());
+        assert_eq!(blocks, [1000, 100_000, 1000]);
+        if !ran.told().is_empty() {
+            return ran.assert_noted(&["no space left", "wait in memory for room"]);
+        }
+    }
+    panic!("the disk was never full");
+}
+
 #[test]
 fn read_only_file_system() {
     if !may_mount() {

@@ -47,9 +47,13 @@ pub(crate) enum NoLog {
     Permanent,
 }
 
-/// The most bytes that may wait for a descriptor: minutes of a busy program at the default
-/// interval.
+/// The most bytes that may wait for a descriptor or for room on the disk: minutes of a busy program
+/// at the default interval.
 const MAX_WAITING_BYTES: usize = 8 << 20;
+
+/// The time between two tries to append to a full disk. A try may write most of the frames, which
+/// are then taken back.
+const RETRY_FULL_NS: u64 = 500_000_000;
 
 /// The files of one process. See the module's text.
 pub(crate) struct Output {
@@ -65,22 +69,24 @@ pub(crate) struct Output {
     pub(crate) start: Start,
     pub(crate) encoder: Encoder,
     log: Appended,
-    /// Frames that wait for a descriptor: for one of the program's if our thread shares its table,
-    /// or for a higher limit.
+    /// Frames that wait for a descriptor or for room on the disk. The descriptor is one of the
+    /// program's if our thread shares its table, or comes with a higher limit.
     waiting: Vec<u8>,
+    /// When to try again to append to a full disk, by the monotonic clock; 0: the disk is not full.
+    retry_full_ns: u64,
     /// Notices so far; each segment of a log that rotates has it.
     notices: Vec<Record>,
     /// The newest record of the program's resource.
     resource: Option<Record>,
+    title: Title,
+    /// The newest record of the process's title.
+    title_record: Option<Record>,
     /// True if the log could not be written and was given up.
     failed: bool,
 }
 
 impl Output {
     /// Makes the log. `forked` is the origin of a forked process.
-    title: Title,
-    /// The newest record of the process's title.
-    title_record: Option<Record>,
     pub(crate) fn create(settings: &Settings, forked: Option<ForkOrigin>) -> Result<Output, NoLog> {
         let start_ns = clock::now_ns();
         let exe = executable::path();
@@ -88,13 +94,13 @@ impl Output {
         let name = executed_as.as_deref();
         let name = name.unwrap_or_else(|| executable::file_name(&exe));
         let (base, log) = make_log(settings, forked.is_some(), name)?;
+        let command_line = procfs::of_process("cmdline");
         let mut output = Output {
             base,
             start_ns,
             program: String::from_utf8_lossy(&exe).into_owned(),
             executed_as: executed_as.map(|name| String::from_utf8_lossy(&name).into_owned()),
             args: command_line
-        let command_line = procfs::of_process("cmdline");
                 .split(|&byte| byte == 0)
                 .map(|word| String::from_utf8_lossy(word).into_owned())
                 .collect(),
@@ -102,8 +108,11 @@ impl Output {
             encoder: Encoder::new(),
             log,
             waiting: Vec::new(),
+            retry_full_ns: 0,
             notices: Vec::new(),
             resource: None,
+            title: Title::begin(&command_line),
+            title_record: None,
             failed: false,
         };
         if output.args.last().is_some_and(String::is_empty) {
@@ -111,8 +120,6 @@ impl Output {
         }
         let mut listed = settings.listed();
         if let Some(name) = &output.executed_as {
-            title: Title::begin(&command_line),
-            title_record: None,
             listed.push((EXECUTED_AS.to_owned(), name.clone()));
         }
         if let Some(library) = allocator::next_library() {
@@ -141,6 +148,9 @@ impl Output {
             parent_log_number: parent.map_or(0, |forked| forked.log_number),
         };
         output.encoder.record(&Record::Start(output.start.clone()));
+        if forked.is_some() {
+            output.log_title();
+        }
         cut_mark::begin(output.log.c_path(), start_ns);
         let mut first = FILE_HEADER.to_vec();
         first.extend_from_slice(output.encoder.finish());
@@ -148,9 +158,6 @@ impl Output {
         output.note();
         if let Err(error) = appended {
             output.give_up_log(first.len(), &error);
-        if forked.is_some() {
-            output.log_title();
-        }
         }
         diagnostics::set_has_log(!output.failed);
         Ok(output)
@@ -201,13 +208,6 @@ impl Output {
         }
     }
 
-    /// Returns how many bytes are not in the log yet.
-    pub(crate) fn pending(&self) -> usize {
-        self.encoder.pending() + self.waiting.len() + usize::from(diagnostics::has_notices())
-    }
-
-    /// Appends what is pending. If no descriptor is available, one mostly will be soon: the frames
-    /// then wait for the next flush, up to [`MAX_WAITING_BYTES`]. If the disk is full, `make_room`
     /// Goes on with another segment, whose first records `encoder` has encoded.
     pub(crate) fn begin_segment(&mut self, encoder: Encoder) {
         self.encoder = encoder;
@@ -217,7 +217,14 @@ impl Output {
         }
     }
 
-    /// may free space, and returns true if it did.
+    /// Returns how many bytes are not in the log yet.
+    pub(crate) fn pending(&self) -> usize {
+        self.encoder.pending() + self.waiting.len() + usize::from(diagnostics::has_notices())
+    }
+
+    /// Appends what is pending. If no descriptor is available, one mostly will be soon: the frames
+    /// then wait for a later flush, up to [`MAX_WAITING_BYTES`]. If the disk is full, `make_room`
+    /// may free space, and returns true if it did. Otherwise the frames wait in the same way.
     pub(crate) fn flush(&mut self, make_room: impl FnMut() -> bool) {
         self.flush_if(|waiting| waiting <= MAX_WAITING_BYTES, make_room);
     }
@@ -249,10 +256,18 @@ impl Output {
             return;
         }
         let mut closed = 0;
+        let now_ns = clock::now_ns();
+        if now_ns < self.retry_full_ns && may_wait(bytes.len()) {
+            if self.waiting.is_empty() {
+                self.waiting = bytes.to_vec();
+            }
+            return;
+        }
         let error = loop {
             match self.log.append(bytes) {
                 Ok(()) => {
                     self.waiting = Vec::new();
+                    self.retry_full_ns = 0;
                     pen.note(&self.log, next_frame);
                     return;
                 }
@@ -265,6 +280,21 @@ impl Output {
                     if self.waiting.is_empty() {
                         self.waiting = bytes.to_vec();
                     }
+                    return;
+                }
+                Err(error @ AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT)))
+                    if may_wait(bytes.len()) =>
+                {
+                    if self.waiting.is_empty() {
+                        self.waiting = bytes.to_vec();
+                    }
+                    if self.retry_full_ns == 0 {
+                        diagnostics::note_for_next_log(format_args!(
+                            "cannot write {}: {error}; the records wait in memory for room",
+                            self.log.path()
+                        ));
+                    }
+                    self.retry_full_ns = now_ns + RETRY_FULL_NS;
                     return;
                 }
                 Err(error) => break error,

@@ -170,10 +170,13 @@ impl Rotation {
         }
     }
 
-    /// Handles a segment that could not be begun. If there was no descriptor, one mostly will be
-    /// available soon, and this segment goes on meanwhile.
+    /// Handles a segment that could not be begun. If there was no descriptor, or no room on the
+    /// disk, both may be there soon, and this segment goes on meanwhile.
     fn retry_later_or_give_up(&mut self, output: &mut Output, error: &AppendError) {
-        if let AppendError::Kernel(Errno(libc::EMFILE | libc::ENFILE)) = error {
+        const SOON: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOSPC, libc::EDQUOT];
+        if let AppendError::Kernel(Errno(number)) = error
+            && SOON.contains(number)
+        {
             self.retry_at = output.len() + self.segments.frame_bytes() as u64;
         } else {
             output.give_up_log(0, error);
