@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    attach, bundle, completions, ctl, detach, diff, dump, explain, export, info, join, man, push,
-    report, rss, run, serve, symbolize, timeline, top, tree, watch,
+    attach, bundle, check, completions, ctl, detach, diff, dump, explain, export, info, join, man,
+    push, report, rss, run, serve, symbolize, timeline, top, tree, watch,
 };
 use heapprof_symbolizer::memory::OF_SERVICES;
 use options::quantity::bytes;
@@ -29,7 +29,7 @@ use output::failure::Failure;
 use output::{colour, memory_bound, width};
 
 const EXIT_STATUS: &str = "Exit status: 0, done; 1, it could not be done, and standard error says why; 2, the command line makes no \
-     sense; 3, a limit that was given (--fail-above) is exceeded; 4, it cannot be judged. `heapprof run` ends as its program does.";
+     sense; 3, a limit that was given (--fail-above, check) is exceeded; 4, it cannot be judged. `heapprof run` ends as its program does.";
 
 /// Heap profiles: record a program with `heapprof run`, then ask `top`, `info`, `export`.
 #[derive(Debug, Parser)]
@@ -67,6 +67,7 @@ enum Command {
     Info(info::Args),
     Dump(dump::Args),
     Diff(diff::Args),
+    Check(check::Args),
     Timeline(timeline::Args),
     Explain(explain::Args),
     Report(report::Args),
@@ -107,6 +108,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Info(args) => info::run(&args)?,
         Command::Dump(args) => dump::run(&args)?,
         Command::Diff(args) => diff::run(&args)?,
+        Command::Check(args) => check::run(&args)?,
         Command::Timeline(args) => timeline::run(&args)?,
         Command::Explain(args) => explain::run(&args)?,
         Command::Report(args) => report::run(&args)?,

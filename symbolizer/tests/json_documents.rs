@@ -342,6 +342,23 @@ fn info() {
 }
 
 #[test]
+fn check() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let limits = "[[limit]]\nname = \"all\"\nmetric = \"allocated-bytes\"\nat-most = \"1024GiB\"\n\
+                  [[limit]]\nmodule = \"server\"\nat-most = \"1024GiB\"\n";
+    let budget = write(folder.path(), "heapprof.toml", limits.as_bytes());
+    let budget = budget.display().to_string();
+    let words = [
+        "check",
+        "--json",
+        "--allow-inconclusive",
+        "--budget",
+        &budget,
+    ];
+    conforms("heapprof check --json", &[&words]);
+}
+
+#[test]
 fn timeline() {
     let folder = tempfile::tempdir().expect("a folder");
     conforms_with(

@@ -91,6 +91,21 @@ fn ctest_runs_its_tests_within_a_limit() {
 }
 
 #[test]
+fn a_script_judges_by_a_budget() {
+    let example = Example::of("budget");
+    let fixture = Build::get().fixture("exit_ways").display().to_string();
+    // The program's own status is that of the script.
+    let (passed, text) = example.run("./ci.sh", &[&fixture, "return"], &[]);
+    assert!(passed, "{text}");
+    assert!(text.contains("pass          peak is "), "{text}");
+    let (passed, text) = example.run("sed", &["-i", "s/200MiB/1KiB/", "heapprof.toml"], &[]);
+    assert!(passed, "{text}");
+    let (passed, text) = example.run("./ci.sh", &[&fixture, "return"], &[]);
+    assert!(!passed, "{text}");
+    assert_told(&text);
+}
+
+#[test]
 fn pytest_runs_its_tests_within_a_limit() {
     let example = Example::of("pytest");
     let (passed, text) = example.run("/usr/bin/python3", &["-m", "pytest", "-q"], &[]);

@@ -28,6 +28,7 @@ use crate::model::profile::Profile;
 use crate::naming::group::{By, label_of};
 use crate::naming::paths::{Namer, Paths};
 use crate::naming::site::SiteMap;
+use crate::naming::suppressions::Suppressions;
 use crate::naming::symbols::Symbols;
 
 pub use sites::DiffSite;
@@ -233,6 +234,22 @@ impl<'a> Differences<'a> {
             let stack = sides[*side].0.stacks.get(*stack as usize);
             labels.is_empty() || stack.is_some_and(|stack| stack.labels.have(labels))
         });
+    }
+
+    /// Leaves out the stacks that are suppressed. Returns how many each suppression covers.
+    pub fn retain_unsuppressed(&mut self, suppressions: &Suppressions) -> Vec<usize> {
+        let of = self
+            .sides
+            .map(|(profile, symbols)| suppressions.of_stacks(profile, symbols));
+        let mut stacks = vec![0; suppressions.all().len()];
+        self.parts.retain(|(side, stack, _)| {
+            let by = of[*side].get(*stack as usize).copied().flatten();
+            if let Some(by) = by {
+                stacks[by] += 1;
+            }
+            by.is_none()
+        });
+        stacks
     }
 
     /// By the value of a label, which stands in the place of the function. `by` is a grouping by

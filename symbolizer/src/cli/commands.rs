@@ -6,6 +6,7 @@
 
 pub(crate) mod attach;
 pub(crate) mod bundle;
+pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod ctl;
 pub(crate) mod detach;

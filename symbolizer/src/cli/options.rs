@@ -12,5 +12,6 @@ pub(crate) mod filter;
 pub(crate) mod limit;
 pub(crate) mod measure;
 pub(crate) mod quantity;
+pub(crate) mod suppressions;
 pub(crate) mod symbols;
 pub(crate) mod time;

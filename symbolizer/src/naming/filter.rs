@@ -66,68 +66,15 @@ impl Filter {
             .filter(|(_, verdict)| verdict.hidden)
             .map(|(place, _)| *place)
             .collect();
-        let mut new_index = vec![None; kept.len()];
-        let mut stacks = Vec::new();
-        for (index, stack) in profile.stacks.iter().enumerate() {
-            if kept[index] {
-                new_index[index] = Some(stacks.len() as u32);
-                stacks.push(without(profile, stack, &hidden));
-            }
-        }
-        let renumbered = |row: &Row| {
-            let stack = *new_index.get(row.stack as usize)?;
-            Some(Row {
-                stack: stack?,
-                ..*row
-            })
-        };
-        let detail = &mut profile.detail;
-        if let Some(threads) = &mut detail.threads {
-            threads.retain_mut(|part| renumbered(&part.row).map(|row| part.row = row).is_some());
-        }
-        if let Some(events) = &mut detail.events {
-            let mut gone = HashSet::new();
-            events.retain_mut(|event| match &mut event.came {
-                Some(block) => match new_index.get(block.stack as usize).copied().flatten() {
-                    Some(stack) => {
-                        block.stack = stack;
-                        true
-                    }
-                    None => {
-                        gone.insert(event.id);
-                        false
-                    }
-                },
-                None => !gone.remove(&event.id),
-            });
-        }
-        // Pasts run beside rows, lifetimes and courses beside stacks.
-        let mut row_stays = profile.rows.iter().map(|row| renumbered(row).is_some());
-        profile.pasts.retain(|_| row_stays.next().unwrap_or(true));
-        let mut stack_stays = kept.iter();
-        let courses = &mut profile.courses.stacks;
-        courses.retain(|_| stack_stays.next().copied().unwrap_or(true));
-        let mut stack_stays = kept.iter();
-        profile
-            .lifetimes
-            .retain(|_| stack_stays.next().copied().unwrap_or(true));
-        profile.rows = profile.rows.iter().filter_map(renumbered).collect();
-        profile.stacks = stacks;
+        retain(profile, &kept, &hidden);
         if let Some(hide) = &self.hide {
             symbols.retain_frames(profile, |module, function, file| {
                 !matches(hide, module, function, file)
             });
         }
 
-        // They were of the whole.
-        profile.stated_errors = None;
-        profile.peak = None;
-        profile.filtered = self.to_string();
-        let shown: Numbers = profile.numbers();
-        profile.account.remarks.push(format!(
-            "filtered ({self}): shown are {} of {before} bytes in use",
-            shown.in_use_bytes
-        ));
+        let words = with_earlier(profile, &self.to_string());
+        state_filter(profile, before, &words);
     }
 
     /// Returns the verdict of the expressions for each place.
@@ -157,6 +104,87 @@ impl Filter {
         }
         verdicts
     }
+}
+
+/// Leaves in the profile the stacks that are kept, and states the filter by those words. `kept` has
+/// an element for each stack.
+pub fn retain_stacks(profile: &mut Profile, kept: &[bool], words: &str) {
+    let before = profile.numbers().in_use_bytes;
+    retain(profile, kept, &HashSet::new());
+    let words = with_earlier(profile, words);
+    state_filter(profile, before, &words);
+}
+
+/// Returns the words of the filters that a profile has passed, and these.
+fn with_earlier(profile: &Profile, words: &str) -> String {
+    match profile.filtered.as_str() {
+        "" => words.to_owned(),
+        earlier => format!("{earlier}, {words}"),
+    }
+}
+
+/// Leaves the stacks that are kept, without the hidden places.
+fn retain(profile: &mut Profile, kept: &[bool], hidden: &HashSet<Place>) {
+    let mut new_index = vec![None; kept.len()];
+    let mut stacks = Vec::new();
+    for (index, stack) in profile.stacks.iter().enumerate() {
+        if kept[index] {
+            new_index[index] = Some(stacks.len() as u32);
+            stacks.push(without(profile, stack, hidden));
+        }
+    }
+    let renumbered = |row: &Row| {
+        let stack = *new_index.get(row.stack as usize)?;
+        Some(Row {
+            stack: stack?,
+            ..*row
+        })
+    };
+    let detail = &mut profile.detail;
+    if let Some(threads) = &mut detail.threads {
+        threads.retain_mut(|part| renumbered(&part.row).map(|row| part.row = row).is_some());
+    }
+    if let Some(events) = &mut detail.events {
+        let mut gone = HashSet::new();
+        events.retain_mut(|event| match &mut event.came {
+            Some(block) => match new_index.get(block.stack as usize).copied().flatten() {
+                Some(stack) => {
+                    block.stack = stack;
+                    true
+                }
+                None => {
+                    gone.insert(event.id);
+                    false
+                }
+            },
+            None => !gone.remove(&event.id),
+        });
+    }
+    // Pasts run beside rows, lifetimes and courses beside stacks.
+    let mut row_stays = profile.rows.iter().map(|row| renumbered(row).is_some());
+    profile.pasts.retain(|_| row_stays.next().unwrap_or(true));
+    let mut stack_stays = kept.iter();
+    let courses = &mut profile.courses.stacks;
+    courses.retain(|_| stack_stays.next().copied().unwrap_or(true));
+    let mut stack_stays = kept.iter();
+    profile
+        .lifetimes
+        .retain(|_| stack_stays.next().copied().unwrap_or(true));
+    profile.rows = profile.rows.iter().filter_map(renumbered).collect();
+    profile.stacks = stacks;
+}
+
+/// States in the profile that it is filtered. `before` are the bytes in use of the whole.
+fn state_filter(profile: &mut Profile, before: u64, words: &str) {
+    // They were of the whole.
+    profile.stated_errors = None;
+    profile.peak = None;
+    words.clone_into(&mut profile.filtered);
+    let shown: Numbers = profile.numbers();
+    profile.account.remarks.push(format!(
+        "filtered ({words}): shown are {} of {before} bytes in use",
+        shown.in_use_bytes
+    ));
 }
 
 impl std::fmt::Display for Filter {

@@ -1,4 +1,5 @@
-//! Log part: the records of a log that are about blocks under given labels.
+//! Log part: the records of a log that are about blocks under given labels, and of other stacks
+//! than given ones.
 //!
 //! A block is under the labels of its stack. So a stack without these labels is left out, with its
 //! blocks, their ends, and its numbers in a checkpoint. All else stays.
@@ -19,12 +20,27 @@ use crate::read::log::{Taker, each_record};
 pub struct LogPart<'a> {
     bytes: &'a [u8],
     labels: &'a [(String, String)],
+    /// Frames of the stacks that are left out.
+    without: Option<&'a HashSet<Vec<u64>>>,
 }
 
 impl<'a> LogPart<'a> {
     /// The part of a log that is under these labels: keys and values.
     pub fn under(bytes: &'a [u8], labels: &'a [(String, String)]) -> LogPart<'a> {
-        LogPart { bytes, labels }
+        LogPart {
+            bytes,
+            labels,
+            without: None,
+        }
+    }
+
+    /// The part without the stacks that have these frames.
+    #[must_use]
+    pub fn without(self, frames: &'a HashSet<Vec<u64>>) -> LogPart<'a> {
+        LogPart {
+            without: Some(frames).filter(|frames| !frames.is_empty()),
+            ..self
+        }
     }
 
     /// The profile of the part.
@@ -39,8 +55,8 @@ impl<'a> LogPart<'a> {
         let mut fold = Fold::keeping(detail);
         self.each_record(&mut progress, &mut fold)?;
         let mut profile = fold.finish();
-        if !self.labels.is_empty() {
-            // Threads counted the bytes of all labels.
+        if !self.labels.is_empty() || self.without.is_some() {
+            // Threads counted the bytes of all stacks.
             profile.counted = None;
         }
         Ok(profile)
@@ -55,9 +71,13 @@ impl<'a> LogPart<'a> {
         progress: &mut impl FnMut(u64),
         taker: &mut impl Taker,
     ) -> Result<(), ReadError> {
-        match self.labels {
-            [] => each_record(self.bytes, progress, taker),
-            labels => each_record(self.bytes, progress, &mut Labelled::of(taker, labels)),
+        match (self.labels, self.without) {
+            ([], None) => each_record(self.bytes, progress, taker),
+            (labels, without) => {
+                let mut labelled = Labelled::of(taker, labels);
+                labelled.without = without;
+                each_record(self.bytes, progress, &mut labelled)
+            }
         }
     }
 }
@@ -80,6 +100,8 @@ pub(crate) struct Labelled<'a, T> {
     taker: &'a mut T,
     /// Keys and values.
     labels: &'a [(String, String)],
+    /// Frames of stacks that are left out.
+    without: Option<&'a HashSet<Vec<u64>>>,
     /// Stacks that are left out.
     stacks: HashSet<u32>,
     /// Blocks that are left out, as long as they are in use.
@@ -92,6 +114,7 @@ impl<'a, T: Taker> Labelled<'a, T> {
         Labelled {
             taker,
             labels,
+            without: None,
             stacks: HashSet::new(),
             blocks: NumberMap::default(),
         }
@@ -106,7 +129,8 @@ impl<T: Taker> Taker for Labelled<'_, T> {
             Record::Stack(stack) => {
                 let labels = Labels::new(stack.labels.clone());
                 // A later segment may use the number anew.
-                if labels.have(self.labels) {
+                let is_without = |frames: &HashSet<Vec<u64>>| frames.contains(&stack.frames);
+                if labels.have(self.labels) && !self.without.is_some_and(is_without) {
                     self.stacks.remove(&stack.number);
                     self.taker.take(Record::Stack(stack));
                 } else {

@@ -20,6 +20,7 @@ use crate::cli::options::filter::LabelArgs;
 use crate::cli::options::limit::{self, Gate};
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, standard_errors};
+use crate::cli::options::suppressions::SuppressionArgs;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
@@ -104,6 +105,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     labels: LabelArgs,
+
+    #[command(flatten)]
+    suppressions: SuppressionArgs,
 
     /// Compare different programs as well
     #[arg(long)]
@@ -215,6 +219,7 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
         unlike.remarks.push(remark);
     }
     args.labels.apply(&mut differences);
+    args.suppressions.apply_to_differences(&mut differences)?;
     let shown = show(args, &heading, &unlike, &differences);
     limit::after(shown, || {
         let doubts = [(&a, "first"), (&b, "second")].into_iter();
@@ -273,6 +278,7 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     warn(&unlike, args.force)?;
     let mut differences = Differences::of_views(&profile, &symbols);
     args.labels.apply(&mut differences);
+    args.suppressions.apply_to_differences(&mut differences)?;
     let shown = show(args, &heading, &unlike, &differences);
     limit::after(shown, || {
         check(

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         profile = input.read_part(&reading(View::At(Moment::After(end_ns))), |_| {})?;
     }
     let mut symbols = args.places.symbols(&file, &profile)?;
-    args.filter.apply(&mut profile, &mut symbols);
+    args.filter.apply(&mut profile, &mut symbols)?;
     let explanation = Explanation::of(&profile, &symbols);
     Destination::Stdout.write(|out| match args.json {
         true => json::write(&profile, &explanation, out),

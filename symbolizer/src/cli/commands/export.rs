@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;
-    args.filter.apply(&mut profile, &mut symbols);
+    args.filter.apply(&mut profile, &mut symbols)?;
     if format == Format::Csv {
         note_circumstances(&profile);
     }

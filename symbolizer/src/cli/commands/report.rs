@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Groups, Kept, Report, ReportMoment, Rows, SiteMap, ViewError, rows_at_peak,
-    timeline_of_log,
+    Bytes, Confidence, Groups, Kept, Report, ReportMoment, Rows, SiteMap, ViewError, note_life,
+    rows_at_peak, timeline_of_log,
 };
 
 use crate::cli::inputs::logs::Logs;
 use crate::cli::inputs::one;
 use crate::cli::options::confidence;
+use crate::cli::options::suppressions::SuppressionArgs;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::how_exact;
@@ -25,6 +26,9 @@ use crate::cli::output::say;
 pub(crate) struct Args {
     #[command(flatten)]
     logs: Logs,
+
+    #[command(flatten)]
+    suppressions: SuppressionArgs,
 
     /// Moments that can be chosen: so many steps of time, up to 1000
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
@@ -76,17 +80,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let input = args.logs.open()?;
     let labels = &args.logs.labels;
-    let log = labels.part(input.log()?);
     let failed = |error| input.view_error(ViewError::Read(error));
 
-    let profile = one::whole_log(&args.logs.name(), &input, labels, Rows::Whole.detail())?;
+    let mut profile = one::whole_log(&args.logs.name(), &input, labels, Rows::Whole.detail())?;
+    let mut symbols = args.logs.symbols(&profile)?;
+    let suppressed = args.suppressions.frames(&profile, &symbols)?;
+    let log = labels.part(input.log()?).without(&suppressed);
+    if !suppressed.is_empty() {
+        args.suppressions.apply(&mut profile, &symbols)?;
+        let words = std::mem::take(&mut profile.filtered);
+        profile = log.profile(Rows::Whole.detail(), |_| {}).map_err(failed)?;
+        note_life(&mut profile.run);
+        profile.filtered = words;
+        symbols = args.logs.symbols(&profile)?;
+    }
 
     let progress = Progress::bytes("finding the peak", input.len());
     let at_peak = rows_at_peak(log, &profile, Rows::Whole, |offset| progress.at(offset));
     progress.finish();
     let at_peak = at_peak.map_err(failed)?;
 
-    let symbols = args.logs.symbols(&profile)?;
     let sites = SiteMap::of(&profile, &symbols);
     let kept = Kept::of(&profile, &at_peak, args.stacks, |stack| sites.own(stack));
 

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     Destination::of(args.output.as_ref()).refuse_input(&args.source.files)?;
     let mut profile = args.source.profile()?;
     let mut symbols = args.source.symbols(&profile)?;
-    args.filter.apply(&mut profile, &mut symbols);
+    args.filter.apply(&mut profile, &mut symbols)?;
     Destination::of(args.output.as_ref())
         .write(|out| Format::Symbolized.write(&profile, &symbols, &Options::default(), out))?;
     coverage::say(&profile, &symbols);

@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;
-    args.filter.apply(&mut profile, &mut symbols);
+    args.filter.apply(&mut profile, &mut symbols)?;
     if args.csv {
         note_circumstances(&profile);
     }

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;
-    args.filter.apply(&mut profile, &mut symbols);
+    args.filter.apply(&mut profile, &mut symbols)?;
     let direction = match (&args.callers, &args.callees) {
         (Some(function), _) => Direction::Callers(function.clone()),
         (None, Some(function)) => Direction::Callees(function.clone()),

@@ -8,6 +8,8 @@ use heapprof_symbolizer::{
 };
 use regex::Regex;
 
+use crate::cli::options::suppressions::SuppressionArgs;
+use crate::cli::output::failure::Failure;
 use crate::cli::output::say;
 
 #[derive(Debug, Default, clap::Args)]
@@ -23,6 +25,9 @@ pub(crate) struct FilterArgs {
     /// Remove matching frames from stacks
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
     hide: Option<Regex>,
+
+    #[command(flatten)]
+    suppressions: SuppressionArgs,
 
     #[command(flatten)]
     labels: LabelArgs,
@@ -110,7 +115,12 @@ fn why_nothing(filter: &Filter, keys: &BTreeSet<&str>) -> String {
 
 impl FilterArgs {
     /// Leaves in the profile what matches. That nothing does is said.
-    pub(crate) fn apply(&self, profile: &mut Profile, symbols: &mut Symbols) {
+    pub(crate) fn apply(
+        &self,
+        profile: &mut Profile,
+        symbols: &mut Symbols,
+    ) -> Result<(), Failure> {
+        self.suppressions.apply(profile, symbols)?;
         let filter = Filter {
             focus: self.focus.clone(),
             ignore: self.ignore.clone(),
@@ -120,10 +130,13 @@ impl FilterArgs {
         let had_rows = !profile.rows.is_empty();
         let keys = label_keys(&profile.stacks);
         let why = why_nothing(&filter, &keys);
-        filter.apply(profile, symbols);
+        if !filter.is_empty() {
+            filter.apply(profile, symbols);
+        }
         if had_rows && profile.rows.is_empty() {
             say::note(&format_args!("note: {why}"));
         }
+        Ok(())
     }
 }
 

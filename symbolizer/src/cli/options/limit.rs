@@ -44,23 +44,94 @@ pub(crate) fn unseen(profile: &Profile) -> f64 {
     bytes.unwrap_or(0.0)
 }
 
+/// The answer to whether a number is within its limit; the worst is the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    Within,
+    Inconclusive,
+    Exceeded,
+}
+
+impl Verdict {
+    /// Returns the verdict for people.
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Verdict::Within => "pass",
+            Verdict::Inconclusive => "cannot judge",
+            Verdict::Exceeded => "FAIL",
+        }
+    }
+
+    /// Returns the verdict for programs.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Verdict::Within => "pass",
+            Verdict::Inconclusive => "cannot-judge",
+            Verdict::Exceeded => "fail",
+        }
+    }
+}
+
+/// A verdict with its reason.
+#[derive(Debug, Clone)]
+pub(crate) struct Judgement {
+    pub(crate) verdict: Verdict,
+    pub(crate) words: String,
+}
+
+/// Judges a number of a part of a profile, which may be all of it.
+pub(crate) fn judge(limit: Limit, whole: &Profile, part: &Profile, measure: Measure) -> Judgement {
+    let inconclusive = |words| Judgement {
+        verdict: Verdict::Inconclusive,
+        words,
+    };
+    let doubts = whole.doubts();
+    if !doubts.is_empty() {
+        return inconclusive(doubts.join("; "));
+    }
+    let total = measure.total(part);
+    let number = measure.quantity(total.value);
+    let allowed = limit.allows(0.0);
+    let ruling = limit.of_number(&total, unseen(whole));
+    if ruling != Ruling::Exceeded
+        && let Some(memory) = part.doubt_of_memory(measure, allowed)
+    {
+        return inconclusive(memory);
+    }
+    let error = with_error(measure, total.error());
+    let allowed = measure.quantity(allowed);
+    let what = format!("{measure} is {number}{error}");
+    match ruling {
+        Ruling::Within => Judgement {
+            verdict: Verdict::Within,
+            words: format!("{what}, within the limit of {allowed}"),
+        },
+        ruling => of_ruling(ruling, &what, &allowed),
+    }
+}
+
+/// Returns the judgement of a ruling on `what`.
+fn of_ruling(ruling: Ruling, what: &str, limit: &str) -> Judgement {
+    let (verdict, words) = match ruling {
+        Ruling::Within => (Verdict::Within, String::new()),
+        Ruling::Exceeded => (
+            Verdict::Exceeded,
+            format!("{what}, above the limit of {limit}"),
+        ),
+        Ruling::Unsure => (
+            Verdict::Inconclusive,
+            format!(
+                "{what}, and the limit of {limit} is nearer than {REAL} standard errors: a smaller sampling interval tells"
+            ),
+        ),
+    };
+    Judgement { verdict, words }
+}
+
 impl Gate {
     /// Checks that all that is shown of a profile is within the limit.
     pub(crate) fn check(self, profile: &Profile, measure: Measure) -> Result<(), Failure> {
-        self.doubt(&profile.doubts())?;
-        let total = measure.total(profile);
-        let number = measure.quantity(total.value);
-        let allowed = self.limit.allows(0.0);
-        let ruling = self.limit.of_number(&total, unseen(profile));
-        if ruling != Ruling::Exceeded {
-            let memory = profile.doubt_of_memory(measure, allowed);
-            self.doubt(memory.as_slice())?;
-        }
-        let (error, allowed) = (
-            with_error(measure, total.error()),
-            measure.quantity(allowed),
-        );
-        self.rule(ruling, &format!("{measure} is {number}{error}"), &allowed)
+        self.act_on(judge(self.limit, profile, profile, measure))
     }
 
     /// Checks that all that it grew by is.
@@ -83,11 +154,11 @@ impl Gate {
         };
         let grew = measure.quantity(total.difference());
         let allowed = measure.quantity(self.limit.allows(total.before));
-        self.rule(
+        self.act_on(of_ruling(
             self.limit.of_growth(total, unseen),
             &format!("{measure} grew by {grew}{}", with_error(measure, error)),
             &format!("{allowed}{of_before}"),
-        )
+        ))
     }
 
     fn doubt(self, doubts: &[String]) -> Result<(), Failure> {
@@ -97,15 +168,11 @@ impl Gate {
         }
     }
 
-    fn rule(self, ruling: Ruling, what: &str, limit: &str) -> Result<(), Failure> {
-        match ruling {
-            Ruling::Within => Ok(()),
-            Ruling::Exceeded => Err(Failure::Exceeded(format!(
-                "{what}, above the limit of {limit}"
-            ))),
-            Ruling::Unsure => self.cannot_judge(&format!(
-                "{what}, and the limit of {limit} is nearer than {REAL} standard errors: a smaller sampling interval tells"
-            )),
+    fn act_on(self, judgement: Judgement) -> Result<(), Failure> {
+        match judgement.verdict {
+            Verdict::Within => Ok(()),
+            Verdict::Exceeded => Err(Failure::Exceeded(judgement.words)),
+            Verdict::Inconclusive => self.cannot_judge(&judgement.words),
         }
     }
 

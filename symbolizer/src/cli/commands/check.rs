@@ -1,0 +1,163 @@
+//! `heapprof check`: judges a profile by the limits of a budget file.
+
+mod budget;
+mod json;
+
+use std::path::PathBuf;
+
+use heapprof_symbolizer::{Detail, Printable, Profile, Reading, Symbols, retain_stacks};
+
+use crate::cli::inputs::source::Source;
+use crate::cli::options::limit::{Judgement, Verdict, judge};
+use crate::cli::options::measure::DEFAULT_TEMPORARY;
+use crate::cli::options::suppressions::SuppressionArgs;
+use crate::cli::output::destination::Destination;
+use crate::cli::output::failure::Failure;
+use budget::{Budget, BudgetLimit};
+
+/// Text of the help: an example of a budget file.
+const BUDGET: &str = r#"A budget, in TOML:
+  suppressions = "known.supp"   # lines of leak:PATTERN; beside this file
+  [[limit]]
+  metric = "peak"               # as in heapprof top -m [in-use-bytes]
+  at-most = "200MiB"
+  [[limit]]
+  name = "the parser's cache"
+  site = "parse_*"              # or function = of any frame, or module = that of the site
+  at-most = "10MiB"
+
+A pattern matches anywhere in a name, at its beginning with ^, and at its end with $.
+
+Exit status: 0, all limits are kept; 3, one is exceeded; 4, none is, and one cannot be judged: the
+log is damaged or cut, has no samples, names are missing, or noise is too large; 1, there is no such
+file; 2, the command line makes no sense."#;
+
+/// Judge a profile by a budget that is kept with the code
+///
+/// Each limit passes, fails, or cannot be judged. Noise never makes a limit pass or fail.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = BUDGET)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    source: Source,
+
+    /// The budget
+    #[arg(short, long, value_name = "TOML", default_value = "heapprof.toml")]
+    budget: PathBuf,
+
+    #[command(flatten)]
+    suppressions: SuppressionArgs,
+
+    /// Exit with status 0 if no limit is exceeded and one cannot be judged
+    #[arg(long)]
+    allow_inconclusive: bool,
+
+    /// JSON, with the verdict on each limit
+    #[arg(long)]
+    json: bool,
+}
+
+/// A limit, and what was found.
+struct Judged<'a> {
+    limit: &'a BudgetLimit,
+    judgement: Judgement,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let budget = Budget::read(&args.budget)?;
+    let suppressions = args.suppressions.or(budget.suppressions.clone());
+    let mut judged: Vec<Judged<'_>> = Vec::new();
+    let mut heap = None;
+    for of_mappings in [false, true] {
+        let is_of_them = |it: &&BudgetLimit| it.measure.is_mapped() == of_mappings;
+        let limits: Vec<&BudgetLimit> = budget.limits.iter().filter(is_of_them).collect();
+        if limits.is_empty() {
+            continue;
+        }
+        let mut profile = args.source.part(&Reading {
+            view: args.source.time.view(),
+            pasts: (limits.iter())
+                .any(|it| it.measure.needs_pasts())
+                .then_some(DEFAULT_TEMPORARY),
+            mappings: of_mappings,
+            detail: Detail::default(),
+            ..Reading::default()
+        })?;
+        for it in &limits {
+            args.source.need_times(it.measure, &profile)?;
+        }
+        let symbols = args.source.symbols(&profile)?;
+        if !of_mappings {
+            suppressions.apply(&mut profile, &symbols)?;
+        }
+        judged.extend(limits.into_iter().map(|limit| Judged {
+            limit,
+            judgement: judgement(limit, &profile, &symbols),
+        }));
+        heap.get_or_insert(profile);
+    }
+    let Some(profile) = heap else {
+        return Ok(());
+    };
+    let verdict = judged.iter().map(|it| it.judgement.verdict).max();
+    let verdict = verdict.unwrap_or(Verdict::Inconclusive);
+    let shown = Destination::Stdout.write(|out| match args.json {
+        true => json::write(&profile, &judged, verdict, out),
+        false => judged.iter().try_for_each(|it| it.write(out)),
+    });
+    match shown {
+        Err(error) if !error.is_broken_pipe() => return Err(error),
+        _ => {}
+    }
+    let number = |wanted| {
+        judged
+            .iter()
+            .filter(|it| it.judgement.verdict == wanted)
+            .count()
+    };
+    let of_all = judged.len();
+    match verdict {
+        Verdict::Exceeded => Err(Failure::Exceeded(format!(
+            "{} of {of_all} limits exceeded",
+            number(Verdict::Exceeded)
+        ))),
+        Verdict::Inconclusive if !args.allow_inconclusive => Err(Failure::Inconclusive(format!(
+            "{} of {of_all} limits",
+            number(Verdict::Inconclusive)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl Judged<'_> {
+    fn write(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        let verdict = self.judgement.verdict.in_words();
+        write!(out, "{verdict:<12}  ")?;
+        if let Some(name) = &self.limit.name {
+            write!(out, "{}: ", Printable(name))?;
+        }
+        if let Some((subject, pattern)) = &self.limit.of {
+            write!(out, "{} {}: ", subject.name(), Printable(pattern.text()))?;
+        }
+        writeln!(out, "{}", Printable(&self.judgement.words))
+    }
+}
+
+/// Judges one limit.
+fn judgement(it: &BudgetLimit, profile: &Profile, symbols: &Symbols) -> Judgement {
+    let Some((subject, pattern)) = &it.of else {
+        return judge(it.limit, profile, profile, it.measure);
+    };
+    let selected = subject.select(pattern, profile, symbols);
+    if !selected.contains(&true) && subject.lacks_names(profile, symbols) {
+        return Judgement {
+            verdict: Verdict::Inconclusive,
+            words: "nothing matches, and not all frames have names (`heapprof info` says why)"
+                .into(),
+        };
+    }
+    let mut part = profile.clone();
+    let what = format!("{} {}", subject.name(), pattern.text());
+    retain_stacks(&mut part, &selected, &what);
+    judge(it.limit, profile, &part, it.measure)
+}

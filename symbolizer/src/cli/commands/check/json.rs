@@ -1,0 +1,56 @@
+//! `heapprof check --json`: the verdicts in JSON, described in `docs/json.md`.
+
+use std::io::{self, Write};
+
+use heapprof_symbolizer::{Json, Profile};
+use serde::Serialize;
+
+use super::Judged;
+use crate::cli::options::limit::Verdict;
+use crate::cli::output::document::Head;
+
+#[derive(Serialize)]
+struct Document<'a> {
+    #[serde(flatten)]
+    head: Head<'a>,
+    verdict: &'static str,
+    limits: Vec<Line<'a>>,
+    caveats: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    name: Option<&'a str>,
+    metric: &'a str,
+    /// `site`, `function` or `module`.
+    of: Option<&'a str>,
+    pattern: Option<&'a str>,
+    at_most: f64,
+    verdict: &'static str,
+    reason: &'a str,
+}
+
+/// Writes the document.
+pub(super) fn write(
+    profile: &Profile,
+    judged: &[Judged<'_>],
+    verdict: Verdict,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let limits = judged.iter().map(|Judged { limit, judgement }| Line {
+        name: limit.name.as_deref(),
+        metric: limit.measure.name(),
+        of: limit.of.as_ref().map(|(subject, _)| subject.name()),
+        pattern: limit.of.as_ref().map(|(_, pattern)| pattern.text()),
+        at_most: limit.limit.allows(0.0),
+        verdict: judgement.verdict.key(),
+        reason: &judgement.words,
+    });
+    let document = Document {
+        head: Head::of(profile),
+        verdict: verdict.key(),
+        limits: limits.collect(),
+        caveats: profile.conditions(),
+    };
+    Json::Compact.write(&document, out)
+}
