@@ -40,6 +40,7 @@
 //! - [`Trend`] tells whether a growth is more than noise, and matters.
 //! - [`Ledger`] keeps the totals by stack and size class.
 //! - [`Cgroup`] finds the memory cgroup of a process, and [`number_of`] reads the kernel's texts.
+//! - [`BlockPages`] divides blocks by the state of their pages.
 //! - [`AddressMap`] keeps which mapping an address belongs to.
 //! - [`CpuShare`] spaces costly readings, and [`LimitAlarm`] tells shares of a memory limit once.
 //! - [`Waterfall`] divides the resident memory into lines that add up to it.
@@ -76,6 +77,7 @@ pub use lanes::stack_lane::{SentStack, StackLane};
 pub use lanes::timeline::{ClockReading, Scale, Timeline};
 pub use ledger::{Block, Ledger, Live, Row, Totals};
 pub use memory::address_map::AddressMap;
+pub use memory::block_pages::{BlockPages, PageState, PlacedBlock};
 pub use memory::cgroup::{Cgroup, CgroupVersion};
 pub use memory::cpu_share::CpuShare;
 pub use memory::kernel_text::{limit_in, number_of, only_number};

@@ -7,6 +7,7 @@
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::mapped_memory::{MappedMemory, MappingChange};
 use crate::memory_reading::MemoryReading;
+use crate::page_reading::PageReading;
 use crate::record::{
     Counter, EndReason, FileStamp, MAX_LABELS, MAX_STACK_FRAMES, Module, Process, Record, Segment,
     Stack, Start, Thread, WalkEnd,
@@ -40,11 +41,12 @@ pub(crate) enum Kind {
     MappingChange = 17,
     MappedMemory = 18,
     Title = 19,
+    Pages = 20,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 20] = [
+    const ALL: [Kind; 21] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -65,6 +67,7 @@ impl Kind {
         Kind::MappingChange,
         Kind::MappedMemory,
         Kind::Title,
+        Kind::Pages,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -217,6 +220,10 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             moment.put(body);
             (Kind::MappedMemory, 0)
         }
+        Record::Pages(reading) => {
+            reading.put(body);
+            (Kind::Pages, 0)
+        }
         Record::End { time_ns, reason } => {
             put_time(body, *time_ns);
             body.push(*reason as u8);
@@ -354,6 +361,7 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
         }
         Kind::MappingChange => Record::MappingChange(MappingChange::take(body)?),
         Kind::MappedMemory => Record::MappedMemory(MappedMemory::take(body)?),
+        Kind::Pages => Record::Pages(PageReading::take(body)?),
         Kind::End => Record::End {
             time_ns: take_time(body)?,
             reason: EndReason::from_u8(take_byte(body)?)?,
@@ -414,7 +422,7 @@ fn take_log_numbers(bytes: &mut &[u8], start: &mut Start) -> Option<()> {
     Some(())
 }
 
-fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
+pub(crate) fn take_byte(bytes: &mut &[u8]) -> Option<u8> {
     let (&first, rest) = bytes.split_first()?;
     *bytes = rest;
     Some(first)

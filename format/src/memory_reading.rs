@@ -16,8 +16,8 @@
 //!
 //! Further facts fit in as follows:
 //!
-//! * Pages of sampled blocks (resident, swapped, untouched) are a number for each block. They are
-//!   a record of their own, which names the reading by its time. Their sums are fields here.
+//! * Pages of sampled blocks (resident, swapped, untouched) are numbers of each block. They are a
+//!   record of their own ([`PageReading`](crate::PageReading)), with a time of its own.
 //! * Mappings with stacks are events, as allocations and frees are
 //!   ([`MappingChange`](crate::MappingChange)). Their sum at a moment is a field here: it leaves less
 //!   of the resident memory unexplained.

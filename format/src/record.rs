@@ -11,6 +11,7 @@
 use crate::checkpoint::{Checkpoint, Passed};
 use crate::mapped_memory::{MappedMemory, MappingChange};
 use crate::memory_reading::MemoryReading;
+use crate::page_reading::PageReading;
 
 /// An allocation or a free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +108,8 @@ pub enum Record {
     MappingChange(MappingChange),
     /// The program's mappings at the moment of a reading.
     MappedMemory(MappedMemory),
+    /// The pages of the live sampled blocks, or a part of these blocks.
+    Pages(PageReading),
     /// The log ends here on purpose; without this record the process was cut off.
     End {
         /// The end of the profile.

@@ -36,6 +36,20 @@ fn free() -> impl Strategy<Value = Record> {
     })
 }
 
+fn pages_of_block() -> impl Strategy<Value = PagesOfBlock> {
+    let touch = prop_oneof![
+        Just(Touch::Resident),
+        Just(Touch::Swapped),
+        Just(Touch::Untouched),
+        any::<(u64, u64)>().prop_map(|(resident, swapped)| Touch::Mixed { resident, swapped }),
+    ];
+    let slab = prop_oneof![
+        Just(None),
+        (0u32..3, 0u32..3).prop_map(|(free, live)| Some(Slab { free, live })),
+    ];
+    (any::<u64>(), touch, slab).prop_map(|(id, touch, slab)| PagesOfBlock { id, touch, slab })
+}
+
 fn sums() -> impl Strategy<Value = Sums> {
     (any::<u64>(), any::<[i128; 4]>(), 0u32..128).prop_map(|(samples, fixed, shift)| Sums {
         samples,
@@ -180,6 +194,25 @@ fn other() -> impl Strategy<Value = Record> {
                     });
                 let parts: Vec<MappedPart> = parts.collect();
                 Record::MappedMemory(MappedMemory { time_ns, parts })
+            }),
+        (
+            time.clone(),
+            prop::collection::vec(pages_of_block(), 0..20),
+            any::<[u64; 3]>(),
+            any::<[bool; 3]>(),
+        )
+            .prop_map(|(time_ns, blocks, numbers, flags)| {
+                Record::Pages(PageReading {
+                    time_ns,
+                    part: numbers[0] as u32,
+                    is_last: flags[0],
+                    knows_slabs: flags[1],
+                    is_cut: flags[2],
+                    ran_ns: numbers[1],
+                    pages: numbers[2],
+                    left_out: numbers[0],
+                    blocks,
+                })
             }),
         time.clone().prop_map(|time_ns| Record::End {
             time_ns,

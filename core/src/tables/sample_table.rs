@@ -181,6 +181,21 @@ impl<L: Levels> SampleTable<L> {
         self.find(address).is_some()
     }
 
+    /// Passes each sample's address and id to `visit`, until that returns false. Samples come and
+    /// go meanwhile: a sample that is there all the time is passed once, another one perhaps. An id
+    /// may be that of a sample that is gone.
+    pub fn each(&self, visit: &mut dyn FnMut(u64, u64) -> bool) {
+        for slot in newest_first(&self.levels).flatten() {
+            let address = slot.key.load(Ordering::Acquire);
+            if address > RESERVED {
+                let id = slot.value.load(Ordering::Relaxed);
+                if !visit(address, id) {
+                    return;
+                }
+            }
+        }
+    }
+
     #[inline]
     fn find(&self, address: u64) -> Option<&'static Slot> {
         if address <= RESERVED {
@@ -233,6 +248,31 @@ mod tests {
         assert_eq!(table.replace(0x1000, 9), Some(8));
         assert_eq!(table.replace(0x2000, 9), None);
         assert_eq!(take(&table, 0x1000), Some(9));
+    }
+
+    #[test]
+    fn each_sample_in_the_table_is_visited_until_it_is_enough() {
+        let table = SampleTable::<Leaked>::default();
+        for sample in 1..=500 {
+            assert!(table.insert(sample << 12, sample));
+        }
+        for sample in (2..=500).step_by(2) {
+            assert_eq!(take(&table, sample << 12), Some(sample));
+        }
+        let mut visited = Vec::new();
+        table.each(&mut |address, id| {
+            assert_eq!(address, id << 12);
+            visited.push(id);
+            true
+        });
+        visited.sort_unstable();
+        assert!(visited.into_iter().eq((1..500).step_by(2)));
+        let mut most = 3;
+        table.each(&mut |_, _| {
+            most -= 1;
+            most > 0
+        });
+        assert_eq!(most, 0);
     }
 
     #[test]
