@@ -17,6 +17,7 @@
 //! | the log and the dumps | `log/`, `dump/`, `kept_stacks.rs`, `totals.rs` |
 //! | the program's mappings | `mapped_memory.rs` |
 //! | readings of the process's memory | `memory_readings.rs` |
+//! | readings of the pages of sampled blocks | `page_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
 //! | work while the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
 
@@ -61,6 +62,7 @@ pub(crate) mod last_thread;
 pub(crate) mod log;
 mod mapped_memory;
 mod memory_readings;
+mod page_readings;
 pub(crate) mod process_context;
 pub(crate) mod session_start;
 mod thread;
@@ -68,6 +70,7 @@ mod totals;
 
 use idle_purge::IdlePurge;
 use memory_readings::{Cause, MemoryReadings};
+use page_readings::PageReadings;
 
 pub(crate) use thread::{
     after_fork, end_recording, look, prepare, restart_thread, share_descriptors, start,
@@ -106,7 +109,8 @@ pub(crate) struct Writer {
     /// Modules that were unloaded. Stacks may still name them.
     unloaded: Vec<Module>,
     last_module_event: *const ModuleEventNode,
-    /// Kept if dumps may be requested, or the log rotates.
+    /// Kept if dumps or regular readings of pages are wanted, or the log rotates, or after the
+    /// first request that needs it.
     ledger: Option<Ledger>,
     dumps: Option<Dumps>,
     /// How many dumps other processes may request now.
@@ -130,6 +134,7 @@ pub(crate) struct Writer {
     /// The most resident bytes that the counters had.
     most_resident: u64,
     memory: MemoryReadings,
+    pages: PageReadings,
     /// The stack that mapped a range, by its number.
     mappings: AddressMap<u32>,
     /// The source of events.
@@ -157,7 +162,7 @@ impl Writer {
             budget,
             dump_limit: commands::dump_limit(),
             dumps: with_dumps.then(|| Dumps::new(&output.base, settings, clock::now_ns())),
-            ledger: (with_dumps || settings.max_log > 0).then(Ledger::new),
+            ledger: settings.needs_ledger().then(Ledger::new),
             rotation: (settings.max_log > 0).then(|| Rotation::new(settings.max_log, &output)),
             output,
             settings: settings.clone(),
@@ -176,6 +181,7 @@ impl Writer {
             process_context: ReadContext::default(),
             most_resident: 0,
             memory: MemoryReadings::new(settings.memory_interval_ms, clock::now_ns()),
+            pages: PageReadings::new(settings.pages_interval_s, clock::now_ns()),
             mappings: AddressMap::new(mapped_memory::MOST_RANGES),
             source: EventSource::default(),
             clock: Clock::new(),
@@ -311,6 +317,7 @@ impl Writer {
             return;
         }
         self.log_modules();
+        self.finish_page_reading();
         if self.dumps.as_ref().is_some_and(|dumps| dumps.at_exit) {
             // The log comes first, because it is quick: it is whole even if there is no time for
             // the dump.
@@ -434,6 +441,9 @@ impl Writer {
                 if self.memory.is_due(now) {
                     self.log_regular_memory(session);
                 }
+                if self.pages.is_due(now) {
+                    self.pages.want_within_share(now);
+                }
                 self.flush();
                 self.rotate_if_full(session);
                 last_flush = now;
@@ -448,6 +458,9 @@ impl Writer {
                 last_maintenance = now;
             }
             let is_reading = jit_ranges_reader.read_if_due(now);
+            if self.read_pages(session) {
+                continue;
+            }
             if self.is_dumping() {
                 let _ = self.write_dump_piece(); // the failure has been reported
                 continue;

@@ -23,12 +23,14 @@ pub(crate) mod courses;
 pub(crate) mod curve;
 pub(crate) mod lifetimes;
 pub(crate) mod over_time;
+pub(crate) mod pages;
 pub(crate) mod slope;
 pub(crate) mod temporary;
 
 use crate::history::courses::{Courses, CoursesSoFar};
 use crate::history::lifetimes::Lifetimes;
 use crate::history::over_time::OverTime;
+use crate::history::pages::{Pages, PagesOfBlock};
 use crate::history::slope::{Slope, Sums};
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, NumberMap, Weight};
@@ -46,6 +48,8 @@ pub struct Past {
     pub slack: Estimate,
     /// How fast it grew: of all blocks, those from before the window included.
     pub growth: Slope,
+    /// The pages of blocks in use, at the reading that was asked for.
+    pub pages: Pages,
     /// Mapped bytes, if the row is of mappings.
     pub mapped: u64,
     /// Resident bytes of these.
@@ -60,6 +64,7 @@ impl Past {
         self.heaptime.merge(&other.heaptime);
         self.slack.merge(&other.slack);
         self.growth.merge(&other.growth);
+        self.pages.merge(&other.pages);
         self.mapped = self.mapped.saturating_add(other.mapped);
         self.mapped_resident = self.mapped_resident.saturating_add(other.mapped_resident);
     }
@@ -293,6 +298,17 @@ impl History {
                 false => lifetimes.lives(lived_ns, blocks),
             }
         }
+    }
+
+    /// A reading says that of the pages of the sample of that id.
+    pub(crate) fn pages(&mut self, id: u64, of: impl FnOnce(u64) -> PagesOfBlock) {
+        let Some(&birth) = self.live.get(&id).filter(|birth| birth.counts) else {
+            return;
+        };
+        let weight = Weight::of(birth.size, birth.interval);
+        let usable = birth.size.saturating_add(birth.slack);
+        let pages = &mut self.row(birth.row).past.pages;
+        pages.add(of(birth.size), birth.size, usable, &weight);
     }
 
     /// Returns true if its lifetime counts: of blocks from before what is known begins, only those

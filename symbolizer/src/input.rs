@@ -134,6 +134,12 @@ pub enum InputError {
         /// The moment, and the cause.
         source: MomentError,
     },
+    /// A question about pages, and a log without a reading of them.
+    #[error("{path}: it has no reading of the pages of blocks, which resident, swapped, untouched and pinned are of; `heapprof ctl PID pages` takes one, and a run with HEAPPROF_PAGES=SECONDS takes them regularly", path = .path.display())]
+    NoPages {
+        /// The file.
+        path: PathBuf,
+    },
     /// A question about time, and a dump.
     #[error("{path}: a dump holds the heap at one moment and no times; --at, --from, --to and what is computed from times need a .heaplog", path = .path.display())]
     NoTimes {
@@ -377,6 +383,7 @@ impl Input {
         match error {
             ViewError::Read(source) => InputError::Log { path, source },
             ViewError::Moment(source) => InputError::Moment { path, source },
+            ViewError::NoPages => InputError::NoPages { path },
         }
     }
 

@@ -20,6 +20,7 @@ pub(crate) mod merged_address;
 pub(crate) mod metric;
 pub(crate) mod module_index;
 pub(crate) mod noise;
+pub(crate) mod page_reading;
 pub(crate) mod part;
 pub(crate) mod peak;
 pub mod pprof_proto;

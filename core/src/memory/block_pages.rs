@@ -39,6 +39,8 @@ pub struct PlacedBlock {
     pub size: u64,
     /// Id of its sample.
     pub id: u64,
+    /// True if a pool of the program gave it out, inside of another block.
+    pub is_of_pool: bool,
 }
 
 impl PlacedBlock {
@@ -143,6 +145,7 @@ mod tests {
             address,
             size,
             id: 0,
+            is_of_pool: false,
         }
     }
 

@@ -102,6 +102,17 @@ impl Weight {
         }
     }
 
+    /// Returns the weight of this sample in a share of bytes, which need not be a whole number.
+    #[must_use]
+    pub fn carrying_part(&self, bytes: f64) -> Weight {
+        let (objects, variance) = self.objects_f64_with_variance();
+        Weight {
+            bytes: Fixed::from_f64(objects * bytes),
+            bytes_variance: Fixed::from_f64(variance * bytes * bytes),
+            ..*self
+        }
+    }
+
     /// Returns the number of blocks in the form of their sums.
     #[inline]
     pub fn objects_fixed(&self) -> Fixed {
@@ -168,6 +179,8 @@ mod tests {
         assert!(near(same.bytes.to_f64(), own.bytes.to_f64()));
         let (_, expected) = own.bytes_f64_with_variance();
         assert!(near(same.bytes_f64_with_variance().1, expected));
+        let (bytes, variance) = weight.carrying_part(0.25).bytes_f64_with_variance();
+        assert!(near(bytes, 0.5) && near(variance, 2.0 / 16.0), "{weight:?}");
         // A block that is sampled for certain has no error.
         let all = Weight::of(HALF.0, 1).carrying(1000);
         assert_eq!(all.bytes_f64_with_variance(), (1000.0, 0.0));

@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use heapprof_core::PageState;
+
 use crate::os::procfs;
 use crate::os::sys::File;
 
@@ -64,6 +66,22 @@ impl Pagemap {
             at += count;
         }
         Some(sum)
+    }
+
+    /// Sets the states of the pages from that number on.
+    pub(crate) fn states(&self, first: u64, states: &mut [PageState]) {
+        for (first, piece) in (first..).step_by(PIECE).zip(states.chunks_mut(PIECE)) {
+            let mut piece = piece.iter_mut();
+            self.words(first, piece.len(), &mut |word| {
+                if let Some(state) = piece.next() {
+                    *state = match word {
+                        _ if word & PRESENT != 0 => PageState::Resident,
+                        _ if word & SWAPPED != 0 => PageState::Swapped,
+                        _ => PageState::Untouched,
+                    };
+                }
+            });
+        }
     }
 
     fn pieces(&self, range: &Range<u64>, most: u64, goes_on: &mut dyn FnMut(u64) -> bool) -> u64 {
@@ -129,6 +147,12 @@ mod tests {
         }
         assert_eq!(map.anonymous(&range, u64::MAX), PAGES / 10 * PAGE);
         assert_eq!(map.anonymous(&range, 500), 50 * PAGE);
+        let mut states = [PageState::Swapped; PAGES as usize];
+        map.states(range.start / PAGE, &mut states);
+        for (page, state) in states.into_iter().enumerate() {
+            assert_eq!(state == PageState::Resident, page % 10 == 0, "{page}");
+            assert_ne!(state, PageState::Swapped);
+        }
         // The last thousand pages are a stack in use.
         let stack = range.start + 2000 * PAGE..range.end;
         assert_eq!(map.anonymous_of_stack(&stack, u64::MAX), 100 * PAGE);

@@ -125,6 +125,12 @@ impl TakenSample {
     }
 }
 
+/// Passes the address of each live sample, whether a pool reported it, and its id, until `visit`
+/// returns false. Samples come and go meanwhile. For the writer.
+pub(crate) fn each(visit: &mut dyn FnMut(u64, bool, u64) -> bool) {
+    TABLE.each(&mut |number, id| visit(address_of(number), number & REPORTED != 0, id));
+}
+
 /// Takes the sample at `ptr` out, if there is one. Correct for every address, and slow for
 /// addresses that [`may_be_sampled`] rejects.
 #[inline(always)]

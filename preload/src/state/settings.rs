@@ -27,6 +27,8 @@ const DEFAULT_LABEL_VALUES: u64 = 1000;
 const DEFAULT_MEMORY_INTERVAL_MS: u64 = 1000;
 /// Default of the least bytes of a mapping that is recorded.
 const DEFAULT_MMAP: u64 = 64 << 10;
+/// Longest time between two readings of pages, in seconds: a day.
+const MAX_PAGES_INTERVAL_S: u64 = 86_400;
 /// Longest delay that can be set: an hour.
 const MAX_EXIT_WAIT_MS: u64 = 3_600_000;
 /// Least bound of a log. A segment is a quarter of it, and must hold the program's modules and some
@@ -80,6 +82,8 @@ pub(crate) struct Settings {
     pub(crate) exit_wait_ms: u64,
     /// Time between two readings of the process's memory, in milliseconds; 0: no readings.
     pub(crate) memory_interval_ms: u64,
+    /// Seconds between two regular readings of the pages of sampled blocks; 0: none.
+    pub(crate) pages_interval_s: u64,
     /// Bytes from which a mapping is recorded; 0: none is.
     pub(crate) mmap_from: u64,
     /// Prints a line at start and one at exit.
@@ -165,6 +169,12 @@ impl Settings {
                 "a number of milliseconds up to an hour",
                 0..=MAX_EXIT_WAIT_MS,
             ),
+            pages_interval_s: environment.number(
+                "HEAPPROF_PAGES",
+                0,
+                "a number of seconds up to a day",
+                0..=MAX_PAGES_INTERVAL_S,
+            ),
             mmap_from: environment.bytes("HEAPPROF_MMAP", DEFAULT_MMAP, MAX_INTERVAL),
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             only: environment.text("HEAPPROF_ONLY"),
@@ -227,6 +237,11 @@ impl Settings {
         self.only.as_deref().is_none_or(wanted)
     }
 
+    /// Returns true if the account of the blocks in use is kept from the start.
+    pub(crate) fn needs_ledger(&self) -> bool {
+        self.prefix.is_some() || self.max_log > 0 || self.pages_interval_s > 0
+    }
+
     /// Returns the settings by their variables' names, for the log.
     pub(crate) fn listed(&self) -> Vec<(String, String)> {
         let mut all = vec![
@@ -257,6 +272,9 @@ impl Settings {
         if self.memory_interval_ms != DEFAULT_MEMORY_INTERVAL_MS {
             let interval = self.memory_interval_ms.to_string();
             all.push(("HEAPPROF_MEMORY_INTERVAL_MS", interval));
+        }
+        if self.pages_interval_s > 0 {
+            all.push(("HEAPPROF_PAGES", self.pages_interval_s.to_string()));
         }
         if self.mmap_from != DEFAULT_MMAP {
             all.push(("HEAPPROF_MMAP", self.mmap_from.to_string()));

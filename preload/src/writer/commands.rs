@@ -1,8 +1,9 @@
 //! Commands: requests to the writer, by `heapprof ctl` on the control page, and by the C API.
 //!
-//! A dump needs the account of the blocks in use. The account is kept from the start if dumps are
-//! wanted (`HEAPPROFILE`) or the log has a bound (`HEAPPROF_MAX_LOG`). Otherwise the first request
-//! for a dump makes it from the log, and it is kept from then on.
+//! A dump and a reading of pages need the account of the blocks in use. The account is kept from
+//! the start if dumps (`HEAPPROFILE`) or regular readings of pages (`HEAPPROF_PAGES`) are wanted,
+//! or the log has a bound (`HEAPPROF_MAX_LOG`). Otherwise the first such request makes it from the
+//! log, and it is kept from then on.
 
 use heapprof_format::{Module, Reader, Record};
 
@@ -66,7 +67,8 @@ impl Writer {
         request.answer(answer);
     }
 
-    /// Executes `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, or `dump [REASON]`.
+    /// Executes `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, `pages`, or
+    /// `dump [REASON]`.
     fn command(&mut self, session: &Session, command: &str) -> Result<String, String> {
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
         self.is_provisional &= verb == "status";
@@ -83,6 +85,7 @@ impl Writer {
                 self.note(clock::now_ns(), NoteKind::Marker(kept));
                 Ok(format!("marked as {name:?}"))
             }
+            ("pages", "") => self.take_page_reading(session),
             ("dump", _) if !self.dump_limit.take(clock::now_ns()) => Err(format!(
                 "more than {DUMPS_AT_ONCE} dumps were requested; from now on, one a second is written: ask again then"
             )),
@@ -179,7 +182,10 @@ impl Writer {
         if self.dumps.is_none() {
             self.dumps = Some(Dumps::on_request(&self.output.base));
         }
-        self.dump_at_once(reason)
+        let dumped = self.dump_at_once(reason);
+        // The pages are those of the dump's moment: whoever asks waits for them, too.
+        while self.read_pages(session) {}
+        dumped
     }
 
     fn profile_text(&mut self, session: &Session) -> Result<String, String> {
@@ -218,7 +224,7 @@ impl Writer {
     }
 
     /// Makes the account of the blocks in use from the log, unless it is kept already.
-    fn ensure_account(&mut self, session: &Session) -> Result<(), String> {
+    pub(super) fn ensure_account(&mut self, session: &Session) -> Result<(), String> {
         if self.ledger.is_some() {
             return Ok(());
         }

@@ -487,6 +487,7 @@ impl Writer {
                 let record = Record::Marker { time_ns, name };
                 self.output.encoder.record(&record);
                 self.log_memory(Cause::Marker);
+                self.want_page_reading();
             }
             NoteKind::Mapping(event) => self.mapping_changed(time_ns, &event),
             NoteKind::Regime(interval) => self.log_regime(time_ns, interval, false),

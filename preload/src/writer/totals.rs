@@ -133,6 +133,7 @@ impl Writer {
             name: format!("dump: {why}"),
         });
         self.log_memory(Cause::Dump);
+        self.pages.want();
         begun
     }
 

@@ -78,6 +78,7 @@ impl Profile {
         if let Some(span) = self.run.span {
             lines.push(format!("view: {}", span.describe()));
         }
+        lines.extend(self.pages.map(|pages| pages.describe(&self.run)));
         if !self.filtered.is_empty() {
             let filter = Printable(&self.filtered);
             lines.push(format!(

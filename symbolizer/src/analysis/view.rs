@@ -9,6 +9,8 @@
 //!   Survivors      in use: of a, what lives at `to`       allocated: the same; age: `to` - `from`
 //! ```
 //!
+//! If the pages of blocks are wanted, the end of a view is the nearest reading of pages.
+//!
 //! An event at the exact time of a moment comes before it. So a window's numbers are those at its
 //! end minus those at its beginning, and windows that touch count each event once.
 
@@ -19,6 +21,7 @@ use heapprof_format::ReadError;
 use crate::analysis::moment::{Moment, MomentError};
 use crate::model::detail::Detail;
 use crate::model::measure::Measure;
+use crate::model::page_reading::nearest;
 use crate::model::profile::Profile;
 use crate::model::run::Ending;
 use crate::model::span::Cut;
@@ -75,6 +78,9 @@ pub struct Reading {
     pub courses: bool,
     /// Other things to keep.
     pub detail: Detail,
+    /// True if the pages of blocks are wanted, with the pasts: then the view ends at the reading of
+    /// pages that is nearest to its end.
+    pub pages: bool,
     /// True if the program's mappings are wanted, in place of blocks.
     pub mappings: bool,
     /// True if it is one of several logs that are added up. A time, of the clock on the wall or
@@ -95,6 +101,9 @@ pub enum ViewError {
     /// The moment is not in it.
     #[error(transparent)]
     Moment(#[from] MomentError),
+    /// Pages are wanted, and no reading is in it.
+    #[error("it has no reading of the pages of blocks")]
+    NoPages,
 }
 
 /// The profile of a part of a log. A view reads the log twice, once to find its moments in it; so
@@ -112,7 +121,7 @@ pub fn profile_of_view(
             .without_inherited(reading.without_inherited)
             .within(span);
         match reading.pasts {
-            Some(temporary) if reading.view.has_past() => {
+            Some(temporary) if reading.view.has_past() || reading.pages => {
                 let fold = fold.with_pasts(temporary);
                 if reading.courses {
                     fold.with_courses()
@@ -127,11 +136,32 @@ pub fn profile_of_view(
         each_record(bytes, &mut progress, &mut fold)?;
         Ok::<Profile, ViewError>(fold.finish())
     };
-    if reading.view == View::Whole {
+    if reading.view == View::Whole && !reading.pages {
         return whole(fold(None));
     }
     let all = whole(Fold::new().without_inherited(reading.without_inherited))?;
     let find = |moment: &Moment| found(moment, &all, reading.among_several);
+    if reading.pages {
+        let (from, to) = match &reading.view {
+            View::Whole => (&Moment::Start, &Moment::End),
+            View::At(at) | View::Survivors { at, .. } => (&Moment::Start, at),
+            View::Window(from, to) => (from, to),
+        };
+        let cut = |moment: &Moment| match (moment, find(moment)?) {
+            (Moment::Start, _) | (_, Found::NotBegun) => Ok::<Cut, ViewError>(Cut::Nothing),
+            (_, Found::In(cut)) => Ok(cut),
+            (_, Found::Over) => Ok(Cut::Time(all.run.duration_ns)),
+        };
+        let (from, to_ns) = (cut(from)?, cut(to)?.time_ns());
+        let pages = nearest(&all.run.page_readings, to_ns).ok_or(ViewError::NoPages)?;
+        let span = forwards(Span {
+            survived_ns: reading.view.age_ns(),
+            ..Span::between(from, pages.cut())
+        })?;
+        let mut part = whole(fold(Some(span)).with_pages(*pages))?;
+        part.account = all.account;
+        return Ok(part);
+    }
     let span = match &reading.view {
         View::Whole => None,
         View::At(at) | View::Survivors { at, .. } => match find(at)? {

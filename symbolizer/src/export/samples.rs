@@ -96,6 +96,9 @@ impl Samples {
         };
         let mut measures = Metric::ALL.map(Measure::Basic).to_vec();
         measures.extend(past);
+        if profile.pasts.iter().any(|past| !past.pages.is_empty()) {
+            measures.extend(Measure::OF_PAGES);
+        }
         if profile.pasts.iter().any(|past| past.mapped > 0) {
             measures = vec![Measure::Mapped, Measure::MappedResident]; // there are no blocks
         }

@@ -32,6 +32,14 @@ pub enum Measure {
     HeaptimeObjects,
     /// Usable bytes beyond those requested, of blocks in use.
     Slack,
+    /// Requested bytes on resident pages, of blocks in use at a reading of pages.
+    Resident,
+    /// Requested bytes on pages that are swapped out.
+    Swapped,
+    /// Requested bytes on pages that were never touched, or were given back.
+    Untouched,
+    /// Free bytes of slabs that blocks in use keep from being given back.
+    Pinned,
     /// Bytes a second by which bytes in use grew.
     GrowthBytes,
     /// Blocks a second.
@@ -58,7 +66,7 @@ impl From<Metric> for Measure {
 
 impl Measure {
     /// All, in the order in which people are offered them.
-    pub const ALL: [Measure; 16] = [
+    pub const ALL: [Measure; 20] = [
         Measure::Basic(Metric::InUseBytes),
         Measure::Basic(Metric::InUseObjects),
         Measure::Basic(Metric::AllocatedBytes),
@@ -70,6 +78,10 @@ impl Measure {
         Measure::HeaptimeBytes,
         Measure::HeaptimeObjects,
         Measure::Slack,
+        Measure::Resident,
+        Measure::Swapped,
+        Measure::Untouched,
+        Measure::Pinned,
         Measure::GrowthBytes,
         Measure::GrowthObjects,
         Measure::Mapped,
@@ -77,7 +89,8 @@ impl Measure {
         Measure::Lifetime,
     ];
 
-    /// Those of blocks, in the same order: of a log that grows, mappings are not followed.
+    /// Those of blocks, in the same order: of a log that grows, neither mappings nor pages are
+    /// followed.
     pub const OF_BLOCKS: [Measure; 14] = [
         Measure::Basic(Metric::InUseBytes),
         Measure::Basic(Metric::InUseObjects),
@@ -109,6 +122,14 @@ impl Measure {
         Measure::GrowthBytes,
     ];
 
+    /// Those of the pages of blocks, in the order in which pprof profiles list them.
+    pub const OF_PAGES: [Measure; 4] = [
+        Measure::Resident,
+        Measure::Swapped,
+        Measure::Untouched,
+        Measure::Pinned,
+    ];
+
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -120,6 +141,10 @@ impl Measure {
             Measure::HeaptimeBytes => "heaptime",
             Measure::HeaptimeObjects => "heaptime-objects",
             Measure::Slack => "slack",
+            Measure::Resident => "resident",
+            Measure::Swapped => "swapped",
+            Measure::Untouched => "untouched",
+            Measure::Pinned => "pinned",
             Measure::GrowthBytes => "growth",
             Measure::GrowthObjects => "growth-objects",
             Measure::Mapped => "mapped",
@@ -134,6 +159,7 @@ impl Measure {
             Measure::Basic(metric) => metric.unit(),
             Measure::PeakBytes | Measure::TemporaryBytes | Measure::Slack => "bytes",
             Measure::Mapped | Measure::MappedResident => "bytes",
+            Measure::Resident | Measure::Swapped | Measure::Untouched | Measure::Pinned => "bytes",
             Measure::PeakObjects | Measure::TemporaryObjects => "objects",
             Measure::HeaptimeBytes => "byte-seconds",
             Measure::HeaptimeObjects => "object-seconds",
@@ -159,6 +185,10 @@ impl Measure {
             Measure::HeaptimeBytes => ("heaptime_space", "byte-seconds"),
             Measure::HeaptimeObjects => ("heaptime_objects", "object-milliseconds"),
             Measure::Slack => ("slack_space", "bytes"),
+            Measure::Resident => ("resident_space", "bytes"),
+            Measure::Swapped => ("swapped_space", "bytes"),
+            Measure::Untouched => ("untouched_space", "bytes"),
+            Measure::Pinned => ("pinned_space", "bytes"),
             Measure::GrowthBytes => ("growth_space", "bytes/hour"),
             Measure::GrowthObjects => ("growth_objects", "objects/hour"),
             Measure::Mapped => ("mapped_space", "bytes"),
@@ -178,6 +208,7 @@ impl Measure {
             | Measure::Mapped
             | Measure::MappedResident
             | Measure::Slack => true,
+            measure if measure.is_of_pages() => true,
             _ => false,
         }
     }
@@ -202,7 +233,12 @@ impl Measure {
             Measure::GrowthBytes | Measure::GrowthObjects => {
                 (Measure::GrowthBytes, Measure::GrowthObjects)
             }
-            Measure::Mapped | Measure::MappedResident => (self, Metric::InUseObjects.into()),
+            Measure::Mapped
+            | Measure::MappedResident
+            | Measure::Resident
+            | Measure::Swapped
+            | Measure::Untouched
+            | Measure::Pinned => (self, Metric::InUseObjects.into()),
             Measure::Slack | Measure::Lifetime => (Measure::Slack, Metric::InUseObjects.into()),
         }
     }
@@ -221,6 +257,12 @@ impl Measure {
             Measure::HeaptimeBytes => "byte-seconds: bytes in use, integrated over time",
             Measure::HeaptimeObjects => "object-seconds",
             Measure::Slack => "usable bytes beyond those requested, of blocks in use",
+            Measure::Resident => "bytes of blocks in use on resident pages",
+            Measure::Swapped => "bytes of blocks in use that are swapped out",
+            Measure::Untouched => "bytes of blocks in use that were never touched",
+            Measure::Pinned => {
+                "free bytes beside blocks in use, which keep these from being given back"
+            }
             Measure::GrowthBytes => "bytes a second: the slope of bytes in use over time",
             Measure::GrowthObjects => "blocks a second",
             Measure::Mapped => "bytes of the program's mappings (mmap), in place of blocks",
@@ -237,6 +279,11 @@ impl Measure {
     /// Returns true if it is of mappings, and not of blocks.
     pub fn is_mapped(self) -> bool {
         matches!(self, Measure::Mapped | Measure::MappedResident)
+    }
+
+    /// Returns true if it is of the pages of blocks, at a reading of pages.
+    pub fn is_of_pages(self) -> bool {
+        Measure::OF_PAGES.contains(&self)
     }
 
     /// Returns true if it is a speed, and may be negative.
@@ -365,6 +412,10 @@ impl Measure {
                 )
             }
             Measure::Slack => bytes(&past.slack),
+            Measure::Resident => bytes(&past.pages.resident),
+            Measure::Swapped => bytes(&past.pages.swapped),
+            Measure::Untouched => bytes(&past.pages.untouched),
+            Measure::Pinned => bytes(&past.pages.pinned),
             Measure::GrowthBytes => {
                 let growth = &past.growth;
                 let at_the_end = profile.rows[row].totals.in_use.bytes_f64();

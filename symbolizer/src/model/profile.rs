@@ -23,6 +23,7 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::mapped_memory::Mappings;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::module_index::ModuleIndex;
+use crate::model::page_reading::PagesRead;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
 use crate::model::precision::Precision;
@@ -79,6 +80,8 @@ pub struct Profile {
     pub counted: Option<Counted>,
     /// The reading of the process's memory that is nearest to the end of the view.
     pub memory: Option<MemoryReading>,
+    /// The reading of pages that the view is of, if it was asked for.
+    pub pages: Option<PagesRead>,
     /// The program's mappings at the end of the view.
     pub mappings: Mappings,
     /// By stack, what differs between two views, when that was asked for; may be shorter than the
@@ -292,7 +295,13 @@ impl Profile {
             row.totals.allocated = row.totals.in_use;
             !row.totals.in_use.is_empty()
         };
-        self.rows.retain_mut(survives);
+        let mut pasts = std::mem::take(&mut self.pasts).into_iter();
+        self.rows.retain_mut(|row| {
+            let past = pasts.next();
+            let stays = survives(row);
+            self.pasts.extend(past.filter(|_| stays));
+            stays
+        });
         self.detail.keep_survivors(survives);
     }
 

@@ -4,6 +4,7 @@ use heapprof_format::{
     ALLOCATOR, ATTACHED, Checkpoint, EXECUTED_AS, EndReason, Start, TAPPED, TITLE,
 };
 
+use crate::model::page_reading::PagesRead;
 use crate::model::span::Cut;
 use crate::model::span::{Outside, Span};
 
@@ -54,6 +55,8 @@ pub struct Run {
     pub checkpoint: Option<Checkpoint>,
     /// Named moments.
     pub markers: Vec<Marker>,
+    /// Readings of the pages of sampled blocks.
+    pub page_readings: Vec<PagesRead>,
     /// Notices of the library about the recording, in the order of the log.
     pub notices: Vec<Notice>,
     /// Changes of what was in force, in their order.

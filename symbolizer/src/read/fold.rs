@@ -8,6 +8,7 @@ pub(crate) mod detail;
 mod followed;
 pub(crate) mod last_samples;
 mod mapped;
+mod pages;
 pub(crate) mod resume;
 pub(crate) mod room;
 
@@ -16,16 +17,18 @@ use std::collections::{HashMap, HashSet};
 use crate::history::Allocation;
 use crate::history::History;
 use crate::history::curve::Curve;
+use crate::history::pages::PagesOfBlock;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{
-    Alloc, Counter, Event, Free, MappingChange, MemoryReading, Module, Record, Stack, TAPPED_LATER,
-    Thread,
+    Alloc, Counter, Event, Free, MappingChange, MemoryReading, Module, PageReading, Record, Stack,
+    TAPPED_LATER, Thread,
 };
 
 use crate::model::detail::Detail;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
+use crate::model::page_reading::PagesRead;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
 use crate::model::profile::{CallStack, Profile};
@@ -38,6 +41,7 @@ use crate::read::fold::averages::Averages;
 use crate::read::fold::detail::Keeper;
 use crate::read::fold::last_samples::LastSamples;
 use crate::read::fold::mapped::MappedFold;
+use crate::read::fold::pages::PagesFold;
 use crate::read::fold::room::Room;
 use crate::read::paired_difference::PairedDifference;
 
@@ -76,6 +80,7 @@ pub struct Fold {
     /// True if a reading of the memory behind the span was seen.
     is_past_memory: bool,
     mapped: MappedFold,
+    pages: PagesFold,
     /// In the checkpoint that the log begins with.
     resuming: bool,
     /// True if samples from before a fork are left out, and those that were.
@@ -133,6 +138,13 @@ impl Fold {
         if let Some(history) = &mut self.history {
             history.keep_courses();
         }
+        self
+    }
+
+    /// Adds up the pages of a reading, for which pasts are kept.
+    pub(crate) fn with_pages(mut self, reading: PagesRead) -> Self {
+        self.pages.wanted = Some(reading);
+        self.profile.pages = Some(reading);
         self
     }
 
@@ -378,6 +390,10 @@ impl Fold {
                 self.passed(time_ns);
                 self.profile.run.title = text;
             }
+            Record::Pages(part) => {
+                self.passed(part.time_ns);
+                self.page_part(&part);
+            }
             Record::Resource {
                 time_ns,
                 attributes,
@@ -448,6 +464,22 @@ impl Fold {
             *kept = Some(reading);
         }
         self.is_past_memory = true;
+    }
+
+    fn page_part(&mut self, part: &PageReading) {
+        if let Some(history) = &mut self.history
+            && self.pages.counts(part, self.records)
+        {
+            for block in &part.blocks {
+                history.pages(block.id, |size| PagesOfBlock {
+                    touched: block.touch.bytes(size),
+                    slab: block.slab.map(|slab| (slab.free, slab.live)),
+                });
+            }
+        }
+        if let Some(reading) = self.pages.part(part, self.records) {
+            pages::keep(&mut self.profile.run.page_readings, reading);
+        }
     }
 
     fn mapping_changed(&mut self, change: &MappingChange) {

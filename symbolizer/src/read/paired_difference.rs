@@ -221,6 +221,10 @@ impl PairedDifference {
             | Measure::GrowthObjects
             | Measure::Mapped
             | Measure::MappedResident
+            | Measure::Resident
+            | Measure::Swapped
+            | Measure::Untouched
+            | Measure::Pinned
             | Measure::Lifetime => 0.0,
         }
     }

@@ -44,6 +44,8 @@ enum What {
         #[arg(value_name = "NAME", value_parser = name_of_mark)]
         name: String,
     },
+    /// Read which pages of sampled blocks are resident, for -m resident, untouched, pinned
+    Pages,
     /// Write a heap dump and print its path
     Dump {
         /// Reason, which the dump states
@@ -68,6 +70,7 @@ impl What {
             What::Stop => "stop".into(),
             What::Interval { bytes } => format!("interval {bytes}"),
             What::Mark { name } => format!("mark {name}"),
+            What::Pages => "pages".into(),
             What::Dump { reason: None } => "dump".into(),
             What::Dump { reason: Some(why) } => format!("dump {why}"),
         }

@@ -15,6 +15,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::inputs::one::read;
+use crate::cli::inputs::source::need_slabs;
 use crate::cli::options::age::Age;
 use crate::cli::options::filter::LabelArgs;
 use crate::cli::options::limit::{self, Gate};
@@ -197,12 +198,14 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
                 view: views.get(i).or(views.last()).cloned().unwrap_or_default(),
                 pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
                 mappings: measure.is_mapped(),
+                pages: measure.is_of_pages(),
                 ..Reading::default()
             },
         )?;
         if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {
             return Err(InputError::NoTimes { path: file.into() }.into());
         }
+        need_slabs(measure, &profile)?;
         Ok::<Profile, Failure>(profile)
     };
     let (a, b) = (part(&args.before, 0)?, part(after, 1)?);
@@ -245,6 +248,10 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
             "{measure} is of mappings, which one log does not compare with its past: show each moment (top --at), or compare \
              two files"
         )));
+    }
+    if measure.is_of_pages() {
+        let views = [first.clone(), second.clone()];
+        return two_files(args, &args.before, &views);
     }
     let input = Input::open(&args.before)?;
     let progress = Progress::bytes("reading", input.len());

@@ -85,6 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         view: args.source.time.view(),
         pasts: (shows_all || measure.needs_pasts()).then(|| args.temporary.temporary()),
         mappings: measure.is_mapped(),
+        pages: measure.is_of_pages(),
         detail: format.wants(),
         ..Reading::default()
     })?;

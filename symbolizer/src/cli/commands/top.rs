@@ -99,6 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
         mappings: measure.is_mapped(),
+        pages: measure.is_of_pages(),
         detail: Detail {
             threads: by.is_some_and(By::divides_rows),
             ..Detail::default()

@@ -81,6 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
         mappings: measure.is_mapped(),
+        pages: measure.is_of_pages(),
         detail: Detail {
             threads: by.divides_rows(),
             ..Detail::default()

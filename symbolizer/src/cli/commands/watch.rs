@@ -53,6 +53,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             "{measure} is of mappings, which watch does not follow; `heapprof top -m {measure}` shows them"
         )));
     }
+    if measure.is_of_pages() {
+        return Err(Failure::Senseless(format!(
+            "{measure} is of one reading of pages, which watch does not follow; `heapprof top -m {measure}` shows it"
+        )));
+    }
     let (log, pid) = source(&args.source)?;
     let shown = args.source.display();
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {

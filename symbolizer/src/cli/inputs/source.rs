@@ -31,6 +31,22 @@ pub(crate) struct Source {
     pub(crate) places: SymbolArgs,
 }
 
+/// Refuses a measure of slabs where these are not known.
+pub(crate) fn need_slabs(measure: Measure, profile: &Profile) -> Result<(), Failure> {
+    let is_unknown = profile.pages.is_some_and(|pages| !pages.knows_slabs);
+    if measure != Measure::Pinned || !is_unknown {
+        return Ok(());
+    }
+    let of = match profile.run.allocator.as_str() {
+        "" => String::new(),
+        library => format!(", in {library},"),
+    };
+    Err(Failure::Asked(format!(
+        "pinned is not known: the program's own allocator{of} does not tell which blocks lie together; \
+         resident, swapped and untouched are known"
+    )))
+}
+
 impl Source {
     /// Reads the profile. Notes say what its reader should know about the file itself.
     pub(crate) fn profile(&self) -> Result<Profile, Failure> {
@@ -77,7 +93,7 @@ impl Source {
             let path = self.without_times().to_owned();
             return Err(InputError::NoTimes { path }.into());
         }
-        Ok(())
+        need_slabs(measure, profile)
     }
 
     /// A file that has no times, for an error to name.

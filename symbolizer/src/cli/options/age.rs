@@ -18,7 +18,7 @@ pub(crate) struct Age {
 impl Age {
     /// Refuses a measure that is of more than what is in use.
     pub(crate) fn refuse_beside(&self, measure: Measure) -> Result<(), Failure> {
-        if self.older_than.is_none() || !measure.needs_pasts() {
+        if self.older_than.is_none() || !measure.needs_pasts() || measure.is_of_pages() {
             return Ok(());
         }
         Err(Failure::Senseless(format!(

@@ -81,6 +81,8 @@ impl Fold {
             Record::Title { .. } => return true,
             // The number of ranges has a bound of its own, and a moment that of its record.
             Record::MappingChange(_) | Record::MappedMemory(_) => return true,
+            // The number of readings has a bound of its own, and their blocks are not kept.
+            Record::Pages(_) => return true,
             Record::Checkpoint(_) => return self.profile.account.remarks.len() < MOST_REMARKS,
             Record::Counters { values, .. } => {
                 let is_new = |(counter, _): &&(_, _)| !self.counters.contains_key(counter);

@@ -37,6 +37,7 @@ fn profile(
     let reading = Reading {
         pasts: measure.needs_pasts().then_some(DEFAULT_TEMPORARY),
         mappings: measure.is_mapped(),
+        pages: measure.is_of_pages(),
         ..Reading::default()
     };
     let mut files = records.kept();

@@ -1,0 +1,294 @@
+//! Page readings: which pages of the live sampled blocks are resident or swapped out, for the log.
+//!
+//! ```text
+//!   table of sampled blocks: address, id ─┐
+//!   ledger: id, size ─────────────────────┴─> blocks by address ──> page map ──> parts of a reading
+//! ```
+//!
+//! The page map is read for the pages of these blocks alone. So the cost is that of the samples,
+//! and not that of the whole heap. The writer takes events between two parts, so no lane fills up.
+//! A reading that takes too long on a processor ends early, and says so.
+//!
+//! A reading needs the ledger. It takes no memory of the program, waits for no lock of the program,
+//! and reads no block.
+
+use heapprof_core::{BlockPages, CpuShare, Ledger, PageState, PlacedBlock};
+use heapprof_format::{PageReading, PagesOfBlock, Record, Slab, Touch};
+
+use super::{FLUSH_BYTES, Writer};
+use crate::allocator;
+use crate::os::pagemap::Pagemap;
+use crate::os::{clock, sys};
+use crate::recording::request_word::{self, FINISH};
+use crate::recording::sampled_blocks;
+use crate::recording::session::{self, Session};
+use crate::state::shutdown;
+
+/// Most blocks of a reading. They take memory while it goes on.
+const MOST_BLOCKS: usize = 4 << 20;
+/// Most blocks of a reading at the program's end, which waits for it.
+const MOST_AT_THE_END: usize = 64 << 10;
+/// Blocks of a part.
+const PART: usize = 4096;
+/// Most time of a reading on a processor.
+const MOST_NS: u64 = 1_000_000_000;
+/// Windows of the page map between two looks at the clock.
+const WINDOWS: u64 = 64;
+/// Part of a processor's time that readings take which nobody asks for.
+const SHARE: u64 = 500;
+
+/// The state between readings.
+pub(super) struct PageReadings {
+    /// Time between two regular readings; 0: there are none.
+    interval_ns: u64,
+    /// When the last reading began.
+    last_ns: u64,
+    share: CpuShare,
+    /// True if a marker, a dump or the time asks for a reading.
+    is_wanted: bool,
+    current: Option<CurrentReading>,
+}
+
+/// A reading that goes on.
+struct CurrentReading {
+    /// The blocks, in ascending order of their addresses, and the number of those that are done.
+    blocks: Vec<PlacedBlock>,
+    done: usize,
+    pages: BlockPages,
+    /// The last part, without its blocks.
+    head: PageReading,
+}
+
+impl PageReadings {
+    pub(super) fn new(interval_s: u64, now_ns: u64) -> PageReadings {
+        PageReadings {
+            interval_ns: interval_s.saturating_mul(1_000_000_000),
+            last_ns: now_ns,
+            share: CpuShare::one_in(SHARE),
+            is_wanted: false,
+            current: None,
+        }
+    }
+
+    /// Returns true if a regular reading is due.
+    pub(super) fn is_due(&self, now_ns: u64) -> bool {
+        self.interval_ns > 0 && now_ns.saturating_sub(self.last_ns) >= self.interval_ns
+    }
+
+    /// Asks for a reading. A dump does, which costs more.
+    pub(super) fn want(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// Asks for a reading, unless readings take their share already.
+    pub(super) fn want_within_share(&mut self, now_ns: u64) {
+        self.is_wanted |= self.share.allows(now_ns);
+    }
+
+    /// Returns true if a reading goes on.
+    pub(super) fn is_reading(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Begins a reading of `most` blocks. Returns the reason if there is none.
+    fn begin(&mut self, ledger: &Ledger, start_ns: u64, most: usize) -> Result<(), &'static str> {
+        let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
+        (self.is_wanted, self.last_ns) = (false, now_ns);
+        let room = ledger.live().min(most);
+        if allocator::is_short() || !sys::can_map(room * size_of::<PlacedBlock>()) {
+            return Err("there is no memory for it");
+        }
+        let mut head = PageReading {
+            time_ns: now_ns.saturating_sub(start_ns),
+            knows_slabs: !allocator::has_next(),
+            ..PageReading::default()
+        };
+        let mut blocks = Vec::with_capacity(room);
+        sampled_blocks::each(&mut |address, is_of_pool, id| {
+            let Some(block) = ledger.block(id) else {
+                // Another block came after the last event of the ledger.
+                head.left_out += u64::from(id <= session::inherited_ids());
+                return true;
+            };
+            if blocks.len() >= room {
+                head.is_cut = true;
+                head.left_out += 1;
+                return true;
+            }
+            blocks.push(PlacedBlock {
+                address,
+                size: block.size,
+                id,
+                is_of_pool,
+            });
+            true
+        });
+        blocks.sort_unstable();
+        head.ran_ns = clock::thread_ns().saturating_sub(began_ns);
+        self.current = Some(CurrentReading {
+            blocks,
+            done: 0,
+            pages: BlockPages::default(),
+            head,
+        });
+        Ok(())
+    }
+
+    /// Reads the next part. `None`: no reading goes on, or the page map cannot be read.
+    fn next_part(&mut self) -> Option<PageReading> {
+        let current = self.current.as_mut()?;
+        let part = current.next_part();
+        match &part {
+            Some(part) if part.is_last => {
+                self.share.ran(part.ran_ns, clock::now_ns());
+                self.current = None;
+            }
+            Some(_) => {}
+            None => self.current = None,
+        }
+        part
+    }
+}
+
+impl CurrentReading {
+    fn next_part(&mut self) -> Option<PageReading> {
+        let began_ns = clock::thread_ns();
+        let map = Pagemap::open()?;
+        let (ran_ns, mut windows) = (self.head.ran_ns, 0u64);
+        let mut read = |page: u64, states: &mut [PageState]| {
+            map.states(page, states);
+            windows += 1;
+            let is_late = || ran_ns + clock::thread_ns().saturating_sub(began_ns) > MOST_NS;
+            !windows.is_multiple_of(WINDOWS) || !is_late()
+        };
+        let end = self.blocks.len().min(self.done + PART);
+        let of_part = &self.blocks[self.done..end];
+        let mut slabs = allocator::slabs(of_part.iter().map(|block| block.address));
+        let mut blocks = Vec::with_capacity(of_part.len());
+        while self.done < end {
+            let rest = &self.blocks[self.done..];
+            let slab = slabs.next().flatten();
+            let Some([resident, swapped]) = self.pages.touched(rest, &mut read) else {
+                self.head.is_cut = true;
+                self.head.left_out += rest.len() as u64;
+                self.done = self.blocks.len();
+                break;
+            };
+            let block = rest[0];
+            blocks.push(PagesOfBlock {
+                id: block.id,
+                touch: Touch::of(block.size, resident, swapped),
+                slab: slab
+                    .filter(|_| !block.is_of_pool)
+                    .map(|(free, live)| Slab { free, live }),
+            });
+            self.done += 1;
+        }
+        self.head.ran_ns += clock::thread_ns().saturating_sub(began_ns);
+        self.head.pages = self.pages.pages_read();
+        let part = PageReading {
+            is_last: self.done == self.blocks.len(),
+            blocks,
+            ..self.head.clone()
+        };
+        self.head.part += 1;
+        Some(part)
+    }
+}
+
+impl Writer {
+    /// Takes up the wanted reading, or goes on with the current one. Returns true if there is more
+    /// to do.
+    pub(super) fn read_pages(&mut self, session: &Session) -> bool {
+        if self.pages.is_wanted && !self.pages.is_reading() {
+            self.drain_all(session); // the reading has what was allocated before the marker
+            let _ = self.begin_page_reading(MOST_BLOCKS); // nobody waits for it
+        }
+        if self.pages.is_reading() {
+            self.write_page_part();
+            return true;
+        }
+        false
+    }
+
+    /// Asks for a reading, if the account that it needs is kept.
+    pub(super) fn want_page_reading(&mut self) {
+        if self.ledger.is_some() {
+            self.pages.want_within_share(clock::now_ns());
+        }
+    }
+
+    /// Takes a reading on request. Returns a line about it, or why there is none.
+    pub(super) fn take_page_reading(&mut self, session: &Session) -> Result<String, String> {
+        self.ensure_account(session)?;
+        self.drain_all(session);
+        self.pages.current = None; // this reading is a later one
+        self.begin_page_reading(MOST_BLOCKS)?;
+        let mut blocks = 0;
+        while let Some(part) = self.write_page_part() {
+            blocks += part.blocks.len();
+            if part.is_last {
+                self.flush();
+                return Ok(in_words(&part, blocks));
+            }
+            if request_word::is_asked(FINISH) {
+                break;
+            }
+            // Hooks wait for room in their lanes if no event is taken.
+            self.drain(session, PART);
+            if self.output.encoder.pending() >= FLUSH_BYTES {
+                self.flush();
+            }
+        }
+        match request_word::is_asked(FINISH) {
+            true => Err("the program is ending".into()),
+            false => Err("/proc/self/pagemap cannot be read".into()),
+        }
+    }
+
+    /// At the program's end: completes the reading, or takes the last regular one, if there is time.
+    pub(super) fn finish_page_reading(&mut self) {
+        let is_last_due = self.pages.is_wanted || self.pages.interval_ns > 0;
+        if !self.pages.is_reading() && is_last_due {
+            let live = self.ledger.as_ref().map_or(0, Ledger::live);
+            if live > MOST_AT_THE_END || shutdown::is_too_late_for(MOST_NS / 100) {
+                return;
+            }
+            let _ = self.begin_page_reading(MOST_AT_THE_END); // nobody waits for it
+        }
+        // A reading without its last part counts for nothing.
+        while !shutdown::is_too_late_for(MOST_NS / 100) && self.write_page_part().is_some() {}
+    }
+
+    fn begin_page_reading(&mut self, most: usize) -> Result<(), String> {
+        let start_ns = self.output.start_ns;
+        let ledger = self.ledger.as_ref().ok_or("there is no account")?;
+        let begun = self.pages.begin(ledger, start_ns, most);
+        begun.map_err(str::to_owned)
+    }
+
+    /// Reads and logs the next part of the reading. `None`: there is no more.
+    fn write_page_part(&mut self) -> Option<PageReading> {
+        let record = Record::Pages(self.pages.next_part()?);
+        self.output.encoder.record(&record);
+        match record {
+            Record::Pages(part) => Some(part),
+            _ => None,
+        }
+    }
+}
+
+/// Describes a reading by its last part.
+fn in_words(last: &PageReading, blocks: usize) -> String {
+    let cut = match (last.left_out, last.is_cut) {
+        (0, _) => String::new(),
+        (n, true) => format!("; cut short: {n} blocks are left out"),
+        (n, false) => format!("; {n} blocks from before the fork are left out"),
+    };
+    format!(
+        "read {} pages of {blocks} sampled blocks in {:.1} ms, as of {:.3} s{cut}",
+        last.pages,
+        last.ran_ns as f64 / 1e6,
+        last.time_ns as f64 / 1e9
+    )
+}
