@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use heapprof_format::{Alloc, Counter, EndReason, MemoryReading, ReadError, Reader, Record, Start};
+use heapprof_format::{
+    Alloc, Counter, EndReason, MemoryReading, PageReading, ReadError, Reader, Record, Start,
+};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Profile, profile_of_log};
 
@@ -176,6 +178,14 @@ impl Log {
     pub fn readings(&self) -> impl Iterator<Item = MemoryReading> + '_ {
         self.records.iter().filter_map(|record| match record {
             Record::Memory(reading) => Some(**reading),
+            _ => None,
+        })
+    }
+
+    /// Returns the parts of readings of pages.
+    pub fn page_readings(&self) -> impl Iterator<Item = &PageReading> + '_ {
+        self.records.iter().filter_map(|record| match record {
+            Record::Pages(part) => Some(part),
             _ => None,
         })
     }
