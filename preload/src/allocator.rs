@@ -11,7 +11,7 @@
 //! | blocks of the program | `malloc`, `calloc`, `aligned`, `realloc` and its two halves, `free` |
 //! | sizes of such blocks | `class`, `usable`, `usable_of_new` |
 //! | memory of this library | a `GlobalAlloc`, `can_have`, `can_map`, `is_short` |
-//! | statistics and purging | `stats`, `take_census`, `slabs`, `dirty_bytes`, `decay`, `purge` |
+//! | statistics and purging | `stats`, `take_census`, `slabs::of_block`, `dirty_bytes`, `decay`, `purge` |
 //!
 //! The other functions may do nothing. jemalloc's needs show outside in four places: its fork
 //! handlers (`host/atfork.rs`), three words of a thread (`state/thread.rs`), the purge while the
@@ -25,7 +25,7 @@
 //! Not here: samples, stacks and other knowledge about a block.
 //!
 //! Order within: counts, layout, next < bins < reclaim < slow_path, own_arena < rtree, mallctl,
-//! census < large, tcache_policy < fast_path < heap.
+//! census < slabs, large, tcache_policy < fast_path < heap.
 
 mod bins;
 mod cache_gc;
@@ -42,6 +42,7 @@ mod os_shims;
 mod own_arena;
 mod reclaim;
 mod rtree;
+pub(crate) mod slabs;
 pub(crate) mod slow_path;
 mod spare_arena;
 mod string_shims;
@@ -56,7 +57,7 @@ pub(crate) use heap::{
     Fit, aligned, calloc, class, free, initialize, malloc, realloc, realloc_elsewhere,
     redirect_messages, usable, usable_of_new,
 };
-pub(crate) use mallctl::{decay, dirty_bytes, purge, slabs, stats};
+pub(crate) use mallctl::{decay, dirty_bytes, purge, stats};
 pub(crate) use next::{
     is_chosen as has_next, is_missed as is_next_missed, library as next_library,
 };

@@ -15,6 +15,8 @@ pub(crate) mod limit;
 pub(crate) mod merge;
 pub(crate) mod moment;
 pub(crate) mod noise;
+pub(crate) mod page_moment;
+pub(crate) mod pinning;
 pub(crate) mod recording_conditions;
 pub(crate) mod resident_memory;
 pub(crate) mod shown_mappings;

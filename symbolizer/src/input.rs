@@ -134,7 +134,7 @@ pub enum InputError {
         /// The moment, and the cause.
         source: MomentError,
     },
-    /// A question about pages, and a log without a reading of them.
+    /// A question about pages, and a log without a reading of pages.
     #[error("{path}: it has no reading of the pages of blocks, which resident, swapped, untouched and pinned are of; `heapprof ctl PID pages` takes one, and a run with HEAPPROF_PAGES=SECONDS takes them regularly", path = .path.display())]
     NoPages {
         /// The file.

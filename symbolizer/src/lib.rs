@@ -67,6 +67,7 @@ pub use analysis::health::{Health, unsampled_bytes};
 pub use analysis::limit::{Limit, Ruling};
 pub use analysis::merge::merged;
 pub use analysis::moment::{Moment, MomentError};
+pub use analysis::pinning::PinningSite;
 pub use analysis::recording_conditions::RecordingConditions;
 pub use analysis::resident_memory::{ResidentLine, ResidentMemory};
 pub use analysis::timeline::{Groups, Rows, Step, Timeline, rows_at_peak, timeline_of_log};

@@ -342,7 +342,17 @@ fn the_map_of_addresses_is_as_it_is_taken_to_be() {
         .values()
         .filter(|it| it.offset == layout::EXTENT_BYTES_AT as u64);
     assert_eq!(at_size.map(|it| it.bytes).collect::<Vec<_>>(), [8]);
+    assert_eq!(debug.offset("edata_s", "e_bits"), 0);
+    let width = |field: &str| debug.number(&format!("EDATA_BITS_{field}_WIDTH")) as u32;
+    let before = debug.number("MALLOCX_ARENA_BITS") as u32;
+    assert_eq!(before, layout::IS_SLAB_AT);
+    let fields = ["SLAB", "COMMITTED", "PAI", "ZEROED", "GUARDED", "STATE"].map(width);
+    assert_eq!(before + fields.iter().sum::<u32>(), layout::SLAB_CLASS_AT);
+    let page_bits = debug.number("LG_PAGE") as u32;
+    let tiny_bits = debug.number("SC_LG_TINY_MIN") as u32;
+    assert_eq!(page_bits - tiny_bits + 1, layout::FREE_BLOCKS_BITS);
     let (bytes, classes) = debug.variables["_rjem_je_sz_index2size_tab"];
+    assert_eq!(classes.next_power_of_two(), 1 << layout::SLAB_CLASS_BITS);
     assert_eq!(bytes, 8 * classes);
     assert!(classes <= layout::CLASSES as u64, "{classes}");
     let (_, small) = debug.variables["_rjem_je_bin_infos"];

@@ -55,9 +55,17 @@ pub(crate) fn take_census() -> counts::Census {
     counts::Census::default()
 }
 
-/// Returns nothing: the slabs of the program's allocator are not known.
-pub(crate) fn slabs(_: impl Iterator<Item = u64>) -> impl Iterator<Item = Option<(u32, u32)>> {
-    std::iter::empty()
+/// Slabs: those of the program's allocator are not known.
+pub(crate) mod slabs {
+    /// Returns false: they are not known.
+    pub(crate) fn are_known() -> bool {
+        false
+    }
+
+    /// Returns nothing.
+    pub(crate) fn of_block(_: u64) -> Option<(u32, u32)> {
+        None
+    }
 }
 
 /// Returns true: the program keeps its own allocator.

@@ -77,52 +77,29 @@ pub(crate) fn stats() -> Stats {
     }
 }
 
-/// Most free and live blocks of a slab: one for each of the smallest blocks in a slab of several
-/// pages.
-const MOST_IN_SLAB: usize = 1 << 16;
-
-/// Returns for each address the numbers of free and of live blocks in its slab. A free block in a
-/// thread's cache is live. `None`: the address is in no slab.
-///
-/// No lock is taken. Addresses are looked up in jemalloc's map, and the numbers are those of the
-/// moment. A block may be freed meanwhile: jemalloc never frees the description of a slab, so the
-/// numbers are those of what is in its place then.
-pub(crate) fn slabs(
-    addresses: impl Iterator<Item = u64>,
-) -> impl Iterator<Item = Option<(u32, u32)>> {
-    /// `inspect_extent_util_stats_t`
-    #[repr(C)]
-    #[derive(Clone, Copy, Default)]
-    struct Utilization {
-        free: usize,
-        blocks: usize,
-        bytes: usize,
-    }
-    let mut addresses: Vec<u64> = match crate::allocator::next::is_chosen() {
-        true => Vec::new(), // jemalloc has no block of the program
-        false => addresses.collect(),
-    };
-    let mut found = vec![Utilization::default(); addresses.len()];
-    let mut bytes = size_of_val(&found[..]);
-    // SAFETY: reads an array of addresses, and writes as many elements of that type. Each of them
-    // is an address of the user's half. An address that is in no extent has a result of zeros.
+/// Returns the numbers of free and of live blocks in the slab of a live block of our arena. `None`:
+/// it is in no slab.
+pub(crate) fn slab_of(block: *mut u8) -> Option<(u32, u32)> {
+    let mut block = block;
+    // Free blocks, all blocks, bytes (`inspect_extent_util_stats_t`).
+    let mut found = [0usize; 3];
+    let mut bytes = size_of_val(&found);
+    let name = c"experimental.utilization.batch_query";
+    // SAFETY: reads one address, and writes three numbers.
     let error = unsafe {
         sys::mallctl(
-            c"experimental.utilization.batch_query".as_ptr(),
+            name.as_ptr(),
             found.as_mut_ptr().cast(),
             &raw mut bytes,
-            addresses.as_mut_ptr().cast(),
-            size_of_val(&addresses[..]),
+            (&raw mut block).cast(),
+            size_of::<*mut u8>(),
         )
     };
-    if error != 0 {
-        found.clear();
-    }
-    found.into_iter().map(|it| {
-        let live = it.blocks.checked_sub(it.free)?;
-        let is_slab = it.blocks > 1 && it.blocks <= MOST_IN_SLAB && live > 0;
-        is_slab.then_some((it.free as u32, live as u32))
-    })
+    let [free, blocks, _] = found;
+    let live = blocks
+        .checked_sub(free)
+        .filter(|_| error == 0 && blocks > 1);
+    Some((free as u32, live? as u32))
 }
 
 /// Returns the bytes in unused pages of the program that are not returned to the kernel.

@@ -183,7 +183,7 @@ impl Writer {
             self.dumps = Some(Dumps::on_request(&self.output.base));
         }
         let dumped = self.dump_at_once(reason);
-        // The pages are those of the dump's moment: whoever asks waits for them, too.
+        // The answer waits for the pages, too, so that they are those of the dump's moment.
         while self.read_pages(session) {}
         dumped
     }

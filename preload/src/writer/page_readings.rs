@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   table of sampled blocks: address, id ─┐
-//!   ledger: id, size ─────────────────────┴─> blocks by address ──> page map ──> parts of a reading
+//!   ledger: id, size ─────────────────────┴─> blocks by address ──> page map ──> parts
 //! ```
 //!
 //! The page map is read for the pages of these blocks alone. So the cost is that of the samples,
@@ -100,7 +100,7 @@ impl PageReadings {
         }
         let mut head = PageReading {
             time_ns: now_ns.saturating_sub(start_ns),
-            knows_slabs: !allocator::has_next(),
+            knows_slabs: allocator::slabs::are_known(),
             ..PageReading::default()
         };
         let mut blocks = Vec::with_capacity(room);
@@ -163,11 +163,9 @@ impl CurrentReading {
         };
         let end = self.blocks.len().min(self.done + PART);
         let of_part = &self.blocks[self.done..end];
-        let mut slabs = allocator::slabs(of_part.iter().map(|block| block.address));
         let mut blocks = Vec::with_capacity(of_part.len());
         while self.done < end {
             let rest = &self.blocks[self.done..];
-            let slab = slabs.next().flatten();
             let Some([resident, swapped]) = self.pages.touched(rest, &mut read) else {
                 self.head.is_cut = true;
                 self.head.left_out += rest.len() as u64;
@@ -178,8 +176,9 @@ impl CurrentReading {
             blocks.push(PagesOfBlock {
                 id: block.id,
                 touch: Touch::of(block.size, resident, swapped),
-                slab: slab
-                    .filter(|_| !block.is_of_pool)
+                slab: (!block.is_of_pool)
+                    .then(|| allocator::slabs::of_block(block.address))
+                    .flatten()
                     .map(|(free, live)| Slab { free, live }),
             });
             self.done += 1;
@@ -246,7 +245,7 @@ impl Writer {
         }
     }
 
-    /// At the program's end: completes the reading, or takes the last regular one, if there is time.
+    /// At the program's end: completes the reading, or takes the last regular one if there is time.
     pub(super) fn finish_page_reading(&mut self) {
         let is_last_due = self.pages.is_wanted || self.pages.interval_ns > 0;
         if !self.pages.is_reading() && is_last_due {

@@ -294,6 +294,9 @@ pub struct RecordingConditions<'a> {
     /// The part of the time that the numbers are about, in words; `None` for all.
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<String>,
+    /// The reading of pages that the numbers are of, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pages: Option<String>,
     /// The filter that they passed; empty for none.
     #[serde(skip_serializing_if = "str::is_empty")]
     filter: &'a str,
@@ -374,6 +377,7 @@ impl<'a> RecordingConditions<'a> {
         });
         RecordingConditions {
             view: profile.run.span.map(|span| span.describe()),
+            pages: profile.pages.map(|pages| pages.describe(&profile.run)),
             filter: &profile.filtered,
             stopped_s: seconds(profile.stopped_ns()),
             stops: stops(&profile.run),

@@ -15,7 +15,7 @@ pub struct Pages {
     pub pinned: Estimate,
 }
 
-/// What a reading says of a block.
+/// The numbers of a block in a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PagesOfBlock {
     /// Resident and swapped bytes of the requested ones.

@@ -1,11 +1,6 @@
 //! Page reading: a moment at which the pages of the sampled blocks were read.
 
-use crate::model::quantity::Count;
-use crate::model::run::Run;
 use crate::model::span::Cut;
-
-/// Longest time between a marker and the reading that is taken for it.
-const NEAR_NS: u64 = 1_000_000_000;
 
 /// See the module's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,29 +31,6 @@ impl PagesRead {
             time_ns: self.time_ns,
         }
     }
-
-    /// In words, for the head of a table.
-    pub fn describe(&self, run: &Run) -> String {
-        let is_before = |time_ns: u64| time_ns <= self.time_ns && self.time_ns - time_ns <= NEAR_NS;
-        let mut markers = run.markers.iter().rev();
-        let marker =
-            markers.find(|marker| marker.record <= self.record && is_before(marker.time_ns));
-        let at = marker.map_or_else(String::new, |marker| {
-            format!(", at marker {:?}", marker.name)
-        });
-        let lacking = match (self.left_out, self.is_cut) {
-            (0, _) => String::new(),
-            (n, true) => format!("; {} blocks are left out, for want of time", Count(n)),
-            (n, false) => format!("; {} blocks from before the fork are left out", Count(n)),
-        };
-        format!(
-            "pages: as of {:.3} s{at}; {} pages of {} sampled blocks, read in {:.1} ms{lacking}",
-            self.time_ns as f64 / 1e9,
-            Count(self.pages),
-            Count(self.blocks),
-            self.ran_ns as f64 / 1e6,
-        )
-    }
 }
 
 /// Returns the reading that is nearest to a time.
@@ -70,7 +42,6 @@ pub(crate) fn nearest(readings: &[PagesRead], time_ns: u64) -> Option<&PagesRead
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::run::Marker;
 
     fn reading(time_ns: u64, record: u64) -> PagesRead {
         PagesRead {
@@ -91,36 +62,5 @@ mod tests {
         let at = |time_ns| nearest(&readings, time_ns).map(|it| it.time_ns);
         assert_eq!([0, 14, 16, 31, 99].map(at), [10, 10, 20, 40, 40].map(Some));
         assert_eq!(nearest(&[], 5), None);
-    }
-
-    #[test]
-    fn the_words_name_the_marker_before_and_what_is_missing() {
-        let marker = |time_ns, record, name: &str| Marker {
-            time_ns,
-            record,
-            name: name.into(),
-        };
-        let run = Run {
-            markers: vec![marker(1_000_000_000, 4, "loaded"), marker(3, 9, "late")],
-            ..Run::default()
-        };
-        let read = reading(1_500_000_000, 7);
-        assert_eq!(
-            read.describe(&run),
-            "pages: as of 1.500 s, at marker \"loaded\"; 12,345 pages of 678 sampled blocks, read \
-             in 2.5 ms"
-        );
-        let cut = PagesRead {
-            time_ns: 5_000_000_000,
-            left_out: 9,
-            is_cut: true,
-            ..read
-        };
-        let words = cut.describe(&run);
-        assert!(
-            !words.contains("marker")
-                && words.ends_with("; 9 blocks are left out, for want of time"),
-            "{words}"
-        );
     }
 }

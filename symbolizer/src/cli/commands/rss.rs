@@ -1,6 +1,7 @@
 //! `heapprof rss`: shows where the resident memory is, as lines that add up to it.
 
 mod json;
+mod pinning;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -10,8 +11,10 @@ use heapprof_symbolizer::{
     cut,
 };
 
+use crate::cli::commands::rss::pinning::Pinning;
 use crate::cli::inputs::one;
 use crate::cli::inputs::process::log_of_named;
+use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::colour::{self, Look};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
@@ -23,7 +26,8 @@ use crate::cli::output::width::stdout_width;
 /// The lines add up to the process's resident memory (RSS), as the library has read it while the
 /// program ran (HEAPPROF_MEMORY_INTERVAL_MS). The last one is what the others do not explain; it is
 /// negative if blocks have pages that were never touched. Beside each line stands what would shrink
-/// it.
+/// it. If the log has a reading of pages (`heapprof ctl PID pages`), the sites follow whose old
+/// blocks pin slabs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A record log (.heaplog), or the process id of a program that runs under heapprof
@@ -38,6 +42,9 @@ pub(crate) struct Args {
     /// JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    places: SymbolArgs,
 }
 
 /// Most nanoseconds between the moment and the reading for which the heap is not read again.
@@ -74,9 +81,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             &profile,
         )));
     };
+    let pinning = Pinning::find(&file, &input, memory.reading.time_ns, &args.places)?;
     Destination::Stdout.write(|out| match args.json {
-        true => json::write(&profile, &memory, asked_ns, out),
-        false => write_text(&profile, &memory, asked_ns, out),
+        true => json::write(&profile, &memory, pinning.as_ref(), asked_ns, out),
+        false => write_text(&profile, &memory, pinning.as_ref(), asked_ns, out),
     })
 }
 
@@ -101,6 +109,7 @@ fn seconds(ns: u64) -> f64 {
 fn write_text(
     profile: &Profile,
     memory: &ResidentMemory,
+    pinning: Option<&Pinning>,
     asked_ns: u64,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -148,6 +157,9 @@ fn write_text(
         "100.0%"
     )?;
     write_mappings(profile, whole, width, out)?;
+    if let Some(pinning) = pinning {
+        pinning.write(width, out)?;
+    }
     let mut notes = memory.limits();
     notes.extend(memory.caveats.iter().cloned());
     notes.extend(profile.conditions());

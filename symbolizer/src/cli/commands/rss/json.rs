@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use heapprof_symbolizer::{Json, Profile, ResidentMemory};
 use serde::Serialize;
 
+use crate::cli::commands::rss::pinning::Pinning;
 use crate::cli::output::document::Head;
 
 #[derive(Serialize)]
@@ -17,6 +18,7 @@ struct Document<'a> {
     resident_bytes: u64,
     lines: Vec<Line<'a>>,
     mappings: Vec<Named<'a>>,
+    pinning: Vec<Site<'a>>,
     reading: BTreeMap<&'static str, u64>,
     limits: Vec<String>,
     caveats: Vec<String>,
@@ -39,10 +41,23 @@ struct Named<'a> {
     resident_bytes: u64,
 }
 
+/// A site whose blocks pin slabs, at a reading of pages.
+#[derive(Serialize)]
+struct Site<'a> {
+    function: &'a str,
+    module: &'a str,
+    read_ns: u64,
+    older_than_ns: u64,
+    blocks: u64,
+    pinned_bytes: f64,
+    error_bytes: f64,
+}
+
 /// Writes the document.
 pub(super) fn write(
     profile: &Profile,
     memory: &ResidentMemory,
+    pinning: Option<&Pinning>,
     asked_ns: u64,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -60,6 +75,23 @@ pub(super) fn write(
         mapped_bytes: sums[0],
         resident_bytes: sums[1],
     };
+    let pinned = |pinning| {
+        let Pinning {
+            sites,
+            read_ns,
+            age_ns,
+            ..
+        }: &Pinning = pinning;
+        sites.iter().map(|site| Site {
+            function: &site.key.function,
+            module: &site.key.module,
+            read_ns: *read_ns,
+            older_than_ns: *age_ns,
+            blocks: site.blocks.objects(),
+            pinned_bytes: site.pinned,
+            error_bytes: site.error,
+        })
+    };
     let known = memory.reading.known();
     let mut caveats = memory.caveats.clone();
     caveats.extend(profile.conditions());
@@ -72,6 +104,7 @@ pub(super) fn write(
         resident_bytes: memory.resident,
         lines: lines.collect(),
         mappings: names.map(named).collect(),
+        pinning: pinning.into_iter().flat_map(pinned).collect(),
         reading: known.map(|(field, value)| (field.key(), value)).collect(),
         limits: memory.limits(),
         caveats,

@@ -1,0 +1,98 @@
+//! Pinning in `heapprof rss`: the sites whose old blocks keep slabs from being given back.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use heapprof_symbolizer::{
+    Bytes, Confidence, Count, Input, InputError, Measure, Moment, PinningSite, Printable, Reading,
+    Temporary, View, cut,
+};
+
+use crate::cli::commands::rss::seconds;
+use crate::cli::options::symbols::SymbolArgs;
+use crate::cli::output::failure::Failure;
+
+/// Least age of the blocks. Younger ones may be freed soon by themselves.
+const AGE_NS: u64 = 10_000_000_000;
+/// Most sites that are listed.
+const MOST: usize = 5;
+
+/// The sites, at a reading of pages.
+pub(super) struct Pinning {
+    /// The time of the reading.
+    pub(super) read_ns: u64,
+    /// Least age of the blocks; 0 if the reading is too early for any other.
+    pub(super) age_ns: u64,
+    pub(super) sites: Vec<PinningSite>,
+    is_sampled: bool,
+}
+
+impl Pinning {
+    /// Finds the sites at the reading that is nearest to a time. `None`: the log has no reading, or
+    /// does not tell slabs.
+    pub(super) fn find(
+        file: &Path,
+        input: &Input,
+        at_ns: u64,
+        places: &SymbolArgs,
+    ) -> Result<Option<Pinning>, Failure> {
+        let age_ns = if at_ns > 2 * AGE_NS { AGE_NS } else { 0 };
+        let reading = Reading {
+            view: View::Survivors {
+                age_ns,
+                at: Moment::After(at_ns),
+            },
+            pasts: Some(Temporary::default()),
+            pages: true,
+            ..Reading::default()
+        };
+        let profile = match input.read_part(&reading, |_| {}) {
+            Err(InputError::NoPages { .. }) => return Ok(None),
+            profile => profile?,
+        };
+        let Some(pages) = profile.pages.filter(|pages| pages.knows_slabs) else {
+            return Ok(None);
+        };
+        let symbols = places.symbols(file, &profile)?;
+        Ok(Some(Pinning {
+            read_ns: pages.time_ns,
+            age_ns,
+            sites: profile.pinning_sites(&symbols, MOST),
+            is_sampled: Measure::Pinned.of_all(&profile).error() > 0.0,
+        }))
+    }
+
+    /// Writes a line for each site.
+    pub(super) fn write(&self, width: usize, out: &mut impl Write) -> io::Result<()> {
+        if self.sites.is_empty() {
+            return Ok(());
+        }
+        let read = seconds(self.read_ns);
+        writeln!(out)?;
+        writeln!(
+            out,
+            "partly empty slabs, by the blocks that pin them, as of {read:.3} s:"
+        )?;
+        for site in &self.sites {
+            let line = Printable(&self.line(site)).to_string();
+            writeln!(out, "  {}", cut(&line, width.saturating_sub(2)))?;
+        }
+        Ok(())
+    }
+
+    fn line(&self, site: &PinningSite) -> String {
+        let blocks = Count(site.blocks.objects());
+        let age = match self.age_ns {
+            0 => String::new(),
+            age_ns => format!(", older than {} s,", age_ns / 1_000_000_000),
+        };
+        let half = Confidence::default().standard_errors() * site.error;
+        let error = match self.is_sampled {
+            true => format!(" ± {}", Bytes(half)),
+            false => String::new(),
+        };
+        let pinned = Bytes(site.pinned);
+        let function = &site.key.function;
+        format!("{blocks} blocks of {function}{age} pin {pinned}{error} of slabs")
+    }
+}
