@@ -11,7 +11,8 @@
 //! | blocks of the program | `malloc`, `calloc`, `aligned`, `realloc` and its two halves, `free` |
 //! | sizes of such blocks | `class`, `usable`, `usable_of_new` |
 //! | memory of this library | a `GlobalAlloc`, `can_have`, `can_map`, `is_short` |
-//! | statistics and purging | `stats`, `take_census`, `slabs::of_block`, `dirty_bytes`, `decay`, `purge` |
+//! | statistics | `stats`, `take_census`, `slabs::are_known`, `slabs::of_block` |
+//! | purging | `dirty_bytes`, `decay`, `purge` |
 //!
 //! The other functions may do nothing. jemalloc's needs show outside in four places: its fork
 //! handlers (`host/atfork.rs`), three words of a thread (`state/thread.rs`), the purge while the

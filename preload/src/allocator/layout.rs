@@ -87,8 +87,8 @@ pub(crate) const IS_SMALL: usize = 1;
 pub(crate) const EXTENT_ALIGNMENT: usize = 128;
 /// Offset in `edata_t` of the extent's bytes, without the lowest bits (`e_size_esn`).
 pub(crate) const EXTENT_BYTES_AT: usize = 16;
-/// Lowest bit of fields in the first word of `edata_t` (`e_bits`): whether the extent is a slab, its
-/// class, and its number of free blocks; and bits of the latter two.
+/// Lowest bits of fields in the first word of `edata_t` (`e_bits`), with the widths of two fields:
+/// whether the extent is a slab, its class, and its number of free blocks.
 pub(crate) const IS_SLAB_AT: u32 = 12;
 pub(crate) const SLAB_CLASS_AT: u32 = 20;
 pub(crate) const SLAB_CLASS_BITS: u32 = 8;

@@ -17,7 +17,7 @@ use crate::allocator::layout::{
 };
 use crate::allocator::{mallctl, next, own_arena, rtree};
 
-/// What the layout turned out to be.
+/// Result of the verification.
 static LAYOUT: AtomicU8 = AtomicU8::new(UNKNOWN);
 const UNKNOWN: u8 = 0;
 const VERIFIED: u8 = 1;

@@ -8,7 +8,6 @@ use heapprof_symbolizer::{
     Temporary, View, cut,
 };
 
-use crate::cli::commands::rss::seconds;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
 
@@ -67,7 +66,7 @@ impl Pinning {
         if self.sites.is_empty() {
             return Ok(());
         }
-        let read = seconds(self.read_ns);
+        let read = self.read_ns as f64 / 1e9;
         writeln!(out)?;
         writeln!(
             out,
