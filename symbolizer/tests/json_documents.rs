@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 use crate::resolve_fixture::Fixture;
 use heapprof_format::{
-    Counter, MappedMemory, MappedPart, MemoryField, MemoryReading, Module, Record, Segment, WalkEnd,
+    Counter, MappedMemory, MappedPart, MemoryField, MemoryReading, Module, PageReading,
+    PagesOfBlock, Record, Segment, Slab, Touch, WalkEnd,
 };
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
@@ -14,7 +15,7 @@ use serde_json::Value;
 /// The keys in `docs/json.md` that no log made here brings: they need segments, a parent's log, a
 /// server, several processes, a stop, a part of the time, a filter, deep stacks. If such a key
 /// occurs, its type is compared with the list all the same.
-const NOT_MADE_HERE: [&str; 13] = [
+const NOT_MADE_HERE: [&str; 14] = [
     "run.tapped",
     "run.checkpoint",
     "run.segments",
@@ -24,6 +25,7 @@ const NOT_MADE_HERE: [&str; 13] = [
     "processes",
     "caveats",
     "view",
+    "pages",
     "filter",
     "inherited_elsewhere",
     "tree.continued",
@@ -377,7 +379,7 @@ fn log_with_reading(folder: &Path) -> PathBuf {
     let mut log = LogBuilder::new(1);
     log.start_of("/bin/server", 77, 1);
     let stack = log.stack(&[1, 2]);
-    log.alloc(stack, 5 << 20);
+    let id = log.alloc(stack, 5 << 20);
     let mut reading = MemoryReading::at(5_000_000);
     for (field, mib) in [
         (MemoryField::Resident, 100),
@@ -400,6 +402,17 @@ fn log_with_reading(folder: &Path) -> PathBuf {
             resident: 2 << 20,
             ..MappedPart::default()
         }],
+    }));
+    log.given(&Record::Pages(PageReading {
+        time_ns: 5_000_000,
+        is_last: true,
+        knows_slabs: true,
+        blocks: vec![PagesOfBlock {
+            id,
+            touch: Touch::Resident,
+            slab: Some(Slab { free: 1, live: 5 }),
+        }],
+        ..PageReading::default()
     }));
     write(folder, "read.heaplog", &log.end())
 }
@@ -439,12 +452,17 @@ fn rss_in_words() {
         "  never touched              -30.0 MiB  -30.0%  smaller buffers save no memory",
         "  not explained               60.0 MiB   60.0%  mapped past malloc (JIT, mmap)",
         "the cgroup's limit: 90.0 MiB of 100.0 MiB used (90.0 %)",
+        "partly empty slabs, by the blocks that pin them, as of 0.005 s:",
     ] {
         assert!(
             text.lines().any(|found| found == line),
             "no {line:?} in:\n{text}"
         );
     }
+    let mut lines = text.lines();
+    let is_of_site =
+        |line: &str| line.starts_with("  1 block of ") && line.ends_with(" pin 1.0 MiB of slabs");
+    assert!(lines.any(is_of_site), "{text}");
     let output = heapprof(&["timeline", &log, "--json", "--steps", "8"]);
     let document: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     let of_step = |step: usize| document["steps"][step]["resident_bytes"].as_u64();

@@ -80,7 +80,10 @@ impl Pinning {
     }
 
     fn line(&self, site: &PinningSite) -> String {
-        let blocks = Count(site.blocks.objects());
+        let blocks = match site.blocks.objects() {
+            1 => "1 block".to_owned(),
+            many => format!("{} blocks", Count(many)),
+        };
         let age = match self.age_ns {
             0 => String::new(),
             age_ns => format!(", older than {} s,", age_ns / 1_000_000_000),
@@ -92,6 +95,6 @@ impl Pinning {
         };
         let pinned = Bytes(site.pinned);
         let function = &site.key.function;
-        format!("{blocks} blocks of {function}{age} pin {pinned}{error} of slabs")
+        format!("{blocks} of {function}{age} pin {pinned}{error} of slabs")
     }
 }
