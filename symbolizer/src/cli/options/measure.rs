@@ -67,8 +67,8 @@ pub(crate) struct MeasureArg(pub(crate) Measure);
 
 impl clap::ValueEnum for MeasureArg {
     fn value_variants<'a>() -> &'a [Self] {
-        const ALL: [MeasureArg; 16] = {
-            let mut all = [MeasureArg(Measure::Lifetime); 16];
+        const ALL: [MeasureArg; Measure::ALL.len()] = {
+            let mut all = [MeasureArg(Measure::Lifetime); Measure::ALL.len()];
             let mut i = 0;
             while i < all.len() {
                 all[i] = MeasureArg(Measure::ALL[i]);
