@@ -122,7 +122,7 @@ impl Archive {
              #include <stdio.h>\n#include <string.h>\n",
         );
         for function in FUNCTIONS {
-            let _ = write!(header, "#define {function} {prefix}{function}\n");
+            let _ = writeln!(header, "#define {function} {prefix}{function}");
         }
         header.push_str(
             "void *malloc(size_t); void *calloc(size_t, size_t); void *realloc(void *, size_t);\n\
@@ -131,9 +131,9 @@ impl Archive {
              void *memalign(size_t, size_t); void *valloc(size_t); void *pvalloc(size_t);\n\
              static inline void *found(void *handle, const char *name)\n{\n    char whole[64];\n",
         );
-        let _ = write!(
+        let _ = writeln!(
             header,
-            "    snprintf(whole, sizeof whole, \"%s%s\", strncmp(name, \"free_\", 5) ? \"\" : \"{prefix}\", name);\n",
+            "    snprintf(whole, sizeof whole, \"%s%s\", strncmp(name, \"free_\", 5) ? \"\" : \"{prefix}\", name);",
         );
         header.push_str("    return dlsym(handle, whole);\n}\n#define dlsym found\n");
         header
