@@ -531,7 +531,7 @@ fn rotation_at_the_limit_of_descriptors() {
             static int first;
             char name[64];
             for (int n = 1; n < 100; n++) {
-                snprintf(name, sizeof name, "t_%d.%04d.heaplog", getpid(), n);
+                snprintf(name, sizeof name, "t_%d.at_its_limit.%04d.heaplog", getpid(), n);
                 if (access(name, F_OK)) continue;
                 if (first && n > first) return 1;
                 if (!first) first = n;

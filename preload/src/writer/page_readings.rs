@@ -26,10 +26,13 @@ use crate::state::shutdown;
 
 /// Most blocks of a reading. They take memory while it goes on.
 const MOST_BLOCKS: usize = 4 << 20;
-/// Most blocks of a reading at the program's end, which waits for it.
-const MOST_AT_THE_END: usize = 64 << 10;
+/// Most blocks of a reading that nobody asks for: at a marker, a dump, or the program's end. It
+/// takes no more time and memory than these can have.
+const MOST_UNASKED: usize = 64 << 10;
 /// Blocks of a part.
 const PART: usize = 4096;
+/// Most parts of events that are taken before a reading. Busy threads add some meanwhile.
+const MOST_PARTS_BEFORE: usize = 64;
 /// Most time of a reading on a processor.
 const MOST_NS: u64 = 1_000_000_000;
 /// Windows of the page map between two looks at the clock.
@@ -73,11 +76,6 @@ impl PageReadings {
     /// Returns true if a regular reading is due.
     pub(super) fn is_due(&self, now_ns: u64) -> bool {
         self.interval_ns > 0 && now_ns.saturating_sub(self.last_ns) >= self.interval_ns
-    }
-
-    /// Asks for a reading. A dump does, which costs more.
-    pub(super) fn want(&mut self) {
-        self.is_wanted = true;
     }
 
     /// Asks for a reading, unless readings take their share already.
@@ -200,7 +198,7 @@ impl Writer {
     /// to do.
     pub(super) fn read_pages(&mut self, session: &Session) -> bool {
         if self.pages.is_wanted && !self.pages.is_reading() {
-            self.drain_all(session); // the reading has what was allocated before the marker
+            self.drain_before_reading(session);
             let _ = self.begin_page_reading(MOST_BLOCKS); // nobody waits for it
         }
         if self.pages.is_reading() {
@@ -210,11 +208,34 @@ impl Writer {
         false
     }
 
-    /// Asks for a reading, if the account that it needs is kept.
+    /// Takes the events before a reading, so that it has what was allocated before the marker.
+    fn drain_before_reading(&mut self, session: &Session) {
+        for _ in 0..MOST_PARTS_BEFORE {
+            if self.drain(session, PART) < PART {
+                break;
+            }
+            if self.output.encoder.pending() >= FLUSH_BYTES {
+                self.flush();
+            }
+        }
+    }
+
+    /// Returns true if a reading may be taken that nobody asks for.
+    fn may_read_unasked(&self) -> bool {
+        let live = self.ledger.as_ref().map(Ledger::live);
+        live.is_some_and(|live| live <= MOST_UNASKED)
+    }
+
+    /// Asks for a reading at a marker, unless readings take their share already.
     pub(super) fn want_page_reading(&mut self) {
-        if self.ledger.is_some() {
+        if self.may_read_unasked() {
             self.pages.want_within_share(clock::now_ns());
         }
+    }
+
+    /// Asks for a reading at a dump, which costs more.
+    pub(super) fn want_page_reading_of_dump(&mut self) {
+        self.pages.is_wanted |= self.may_read_unasked();
     }
 
     /// Takes a reading on request. Returns a line about it, or why there is none.
@@ -249,11 +270,10 @@ impl Writer {
     pub(super) fn finish_page_reading(&mut self) {
         let is_last_due = self.pages.is_wanted || self.pages.interval_ns > 0;
         if !self.pages.is_reading() && is_last_due {
-            let live = self.ledger.as_ref().map_or(0, Ledger::live);
-            if live > MOST_AT_THE_END || shutdown::is_too_late_for(MOST_NS / 100) {
+            if !self.may_read_unasked() || shutdown::is_too_late_for(MOST_NS / 100) {
                 return;
             }
-            let _ = self.begin_page_reading(MOST_AT_THE_END); // nobody waits for it
+            let _ = self.begin_page_reading(MOST_UNASKED); // nobody waits for it
         }
         // A reading without its last part counts for nothing.
         while !shutdown::is_too_late_for(MOST_NS / 100) && self.write_page_part().is_some() {}

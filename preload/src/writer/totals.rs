@@ -133,7 +133,7 @@ impl Writer {
             name: format!("dump: {why}"),
         });
         self.log_memory(Cause::Dump);
-        self.pages.want();
+        self.want_page_reading_of_dump();
         begun
     }
 
