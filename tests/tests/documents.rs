@@ -338,7 +338,9 @@ fn every_command_is_understood() {
             commands += 1;
             for word in words.filter(|word| word.starts_with('-') && word.len() > 1) {
                 let option = word.split(['=', ',', ';', ')']).next().unwrap();
-                let listed = help.split([' ', ',', '[', '\n']).any(|listed| listed == option);
+                let listed = help
+                    .split([' ', ',', '[', '\n'])
+                    .any(|listed| listed == option);
                 if !listed {
                     wrong.push(format!("{}: heapprof {command}", page.display()));
                 }
