@@ -311,9 +311,11 @@ fn begin(entered: &Entered, settings: Settings) -> Result<String, String> {
     let Ok(output) = output else {
         let name = settings.log_name.unwrap_or_default();
         let folder = settings.folder.unwrap_or_default();
+        let name = String::from_utf8_lossy(&name);
+        let space = if name.is_empty() { "" } else { " " };
         return Err(format!(
-            "it cannot create its log {} in {}",
-            String::from_utf8_lossy(&name),
+            "it cannot create its log{space}{name} in {}: the process has no such folder, or may \
+             not write there",
             String::from_utf8_lossy(&folder)
         ));
     };
