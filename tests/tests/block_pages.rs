@@ -97,6 +97,27 @@ fn with_the_programs_own_allocator_pages_are_known_and_slabs_are_not() {
     }
 }
 
+/// The switch of all private offsets into jemalloc turns this one off, too.
+#[test]
+fn without_private_offsets_slabs_are_not_known() {
+    let ran = Run::fixture("block_pages")
+        .interval(1)
+        .prefix("t")
+        .env("HEAPPROF_FAST_PATH", "0")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        .run()
+        .well();
+    let log = ran.folder().join("t.heaplog");
+    assert!(!top(&log, "resident").is_empty());
+    let refused = Run::heapprof()
+        .args(["top", "-m", "pinned"])
+        .arg(&log)
+        .run();
+    assert_ne!(refused.code(), 0);
+    let words = "HEAPPROF_FAST_PATH=0";
+    assert!(refused.stderr.contains(words), "{}", refused.stderr);
+}
+
 /// A few runs, or many (`HEAPPROF_STATISTICS_RUNS`, 500 from `scripts/statistics`). A metric of a
 /// function is a try. In few runs, less than 70 % held would be a false alarm once in a million: 36
 /// tries of which 5 % miss, and the two metrics of a function miss together.

@@ -37,13 +37,16 @@ pub(crate) fn need_slabs(measure: Measure, profile: &Profile) -> Result<(), Fail
     if measure != Measure::Pinned || !is_unknown {
         return Ok(());
     }
-    let of = match profile.run.allocator.as_str() {
-        "" => String::new(),
-        library => format!(", in {library},"),
+    let why = match profile.run.allocator.as_str() {
+        "" => "jemalloc's slabs were not read, because HEAPPROF_FAST_PATH=0 forbids it or the \
+               library did not know their layout"
+            .into(),
+        library => format!(
+            "the program's own allocator, in {library}, does not tell which blocks lie together"
+        ),
     };
     Err(Failure::Asked(format!(
-        "pinned is not known: the program's own allocator{of} does not tell which blocks lie together; \
-         resident, swapped and untouched are known"
+        "pinned is not known: {why}; resident, swapped and untouched are known"
     )))
 }
 
