@@ -36,7 +36,7 @@ pub const OF_SERVICES: usize = 2 << 30;
 const ARENAS: libc::c_int = 2;
 
 /// The most that is kept to make the next answer faster: some hundred logs of a server.
-const REUSED: u64 = 12 << 20;
+const REUSED: u64 = 8 << 20;
 
 /// A thread adds its count to [`TAKEN`] in steps of so many bytes: once for thousands of blocks.
 const STEP: isize = 64 << 10;
