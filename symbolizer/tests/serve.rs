@@ -629,7 +629,6 @@ fn damage_and_cuts_are_told_as_info_tells_them() {
     );
 }
 
-/// `go tool pprof` asks for names beside the profile, without its query.
 /// The logs of many processes that have ended, all of which are asked for: they share one
 /// bound, and each answer is right.
 #[test]
@@ -681,6 +680,7 @@ fn ended_logs_share_one_bound_of_memory() {
     assert!(most <= 4 << 20, "{most} bytes");
 }
 
+/// `go tool pprof` asks for names beside the profile, without its query.
 #[test]
 fn a_process_has_its_endpoints_in_a_path_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
