@@ -25,11 +25,19 @@ use std::cell::Cell;
 pub(crate) struct Registers {
     /// The integer arguments, in their order. A function with fewer has whatever the registers
     /// hold.
-    pub(crate) arguments: [usize; 6],
+    arguments: [usize; 6],
     r10: usize,
     rax: usize,
     /// The second half of the result, once the function has been called.
     rdx: Cell<usize>,
+}
+
+impl Registers {
+    /// Returns the integer argument of that number, from 0 on. Beyond the registers it is 0.
+    pub(crate) fn argument(&self, number: u8) -> usize {
+        let argument = self.arguments.get(usize::from(number));
+        argument.copied().unwrap_or(0)
+    }
 }
 
 const R10: usize = std::mem::offset_of!(Registers, r10);

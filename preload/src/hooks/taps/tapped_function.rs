@@ -75,13 +75,7 @@ unsafe extern "C-unwind" fn allocation_is_due(
 ) -> usize {
     // SAFETY: the registers at the function's entry, whose caller is the program.
     let here = unsafe { WalkStart::caller(sp, bp) };
-    let argument = |number: u8| {
-        registers
-            .arguments
-            .get(usize::from(number))
-            .copied()
-            .unwrap_or(0)
-    };
+    let argument = |number| registers.argument(number);
     let (size, place) = match tap.call {
         Call::AllocateArray { count, size } => {
             (argument(count).saturating_mul(argument(size)), None)
@@ -111,13 +105,7 @@ unsafe extern "C-unwind" fn tapped(
 ) -> usize {
     // SAFETY: the registers at the function's entry, whose caller is the program.
     let here = unsafe { WalkStart::caller(sp, bp) };
-    let argument = |number: u8| {
-        registers
-            .arguments
-            .get(usize::from(number))
-            .copied()
-            .unwrap_or(0)
-    };
+    let argument = |number| registers.argument(number);
     let product = |count, size| argument(count).saturating_mul(argument(size));
     match tap.call {
         Call::Allocate { size } => {
