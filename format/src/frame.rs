@@ -3,12 +3,8 @@
 //! The checksum covers the sequence number. So a frame that a broken disk copied or repeated does
 //! not pass for another one.
 
-/// The version that this crate writes. A reader accepts only it and [`OLDEST_VERSION`], which lacks
-/// plain allocations and is otherwise equal.
+/// The version that this crate writes, and the only one that it reads.
 pub const VERSION: u8 = 3;
-
-/// The oldest version that is read.
-pub const OLDEST_VERSION: u8 = 2;
 
 /// The first bytes of every log.
 pub const FILE_HEADER: [u8; FILE_HEADER_LEN] = *b"heaplog\x03";
@@ -26,7 +22,7 @@ pub(crate) fn version_of(bytes: &[u8]) -> Option<u8> {
 
 /// Returns true if these bytes begin a log that can be read.
 pub(crate) fn begins_log(bytes: &[u8]) -> bool {
-    version_of(bytes).is_some_and(|version| (OLDEST_VERSION..=VERSION).contains(&version))
+    version_of(bytes) == Some(VERSION)
 }
 
 /// Length of the header before each frame's payload, in bytes.

@@ -8,7 +8,8 @@
 
 use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{
-    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, Search, begins_log, version_of,
+    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, Search, VERSION, begins_log,
+    version_of,
 };
 use crate::log::{
     Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, KIND_PLAIN, THREAD_FOLLOWS, TIME_IN_TAG, plain,
@@ -51,7 +52,7 @@ impl<'a> Reader<'a> {
             return wrong(ReadErrorKind::Empty);
         }
         match version_of(bytes) {
-            Some(_) if begins_log(bytes) => {}
+            Some(VERSION) => {}
             Some(version) => return wrong(ReadErrorKind::Version(version)),
             None => return wrong(ReadErrorKind::NotALog),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::frame::{OLDEST_VERSION, VERSION};
+use crate::frame::VERSION;
 
 /// The reason why reading stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl fmt::Display for ReadError {
             ReadErrorKind::NotALog => write!(f, "not a heapprof log (its first bytes are foreign)"),
             ReadErrorKind::Version(v) => write!(
                 f,
-                "log format version {v}, and this heapprof reads versions {OLDEST_VERSION} to {VERSION}; the heapprof that came with the library that wrote it reads it"
+                "log format version {v}, and this heapprof reads version {VERSION}; the heapprof that came with the library that wrote it reads it"
             ),
             ReadErrorKind::TornTail => {
                 write!(f, "the log is cut off at offset {}", self.offset)

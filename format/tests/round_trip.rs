@@ -497,14 +497,12 @@ proptest! {
         let mut file = written(std::slice::from_ref(&frame));
         let at = at.index(file.len());
         file[at] ^= 1 << bit;
-        let (read, error) = read_all(&file);
-        // The version may become the one before, which reads alike.
-        prop_assert!(error.is_some() || at < FILE_HEADER.len() && read == frame);
+        prop_assert!(read_all(&file).1.is_some());
     }
 }
 
 #[test]
-fn no_bit_of_the_header_is_silent_but_that_of_the_version_before() {
+fn no_bit_of_the_header_is_silent() {
     let frame = [Record::Free(Free {
         time_ns: 5_000,
         thread: 1,
@@ -519,9 +517,7 @@ fn no_bit_of_the_header_is_silent_but_that_of_the_version_before() {
             read_all(&file).1.is_none()
         })
         .collect();
-    assert_eq!(silent.len(), 1, "{silent:?}");
-    let (at, bit) = silent[0];
-    assert_eq!(FILE_HEADER[at] ^ 1 << bit, FILE_HEADER[at] - 1);
+    assert!(silent.is_empty(), "{silent:?}");
 }
 
 #[test]
@@ -588,26 +584,9 @@ fn foreign_files_are_named() {
         kind(b"heap profile: 1: 2 [3: 4] @ heapprofile"),
         ReadErrorKind::NotALog
     );
-    assert_eq!(kind(b"heaplog\x01"), ReadErrorKind::Version(1));
+    assert_eq!(kind(b"heaplog\x02"), ReadErrorKind::Version(2));
     assert_eq!(kind(b"heaplog\x04"), ReadErrorKind::Version(4));
     assert_eq!(kind(b"heap"), ReadErrorKind::NotALog);
-}
-
-/// A log written without plain allocations.
-#[test]
-fn logs_of_the_version_before_are_read() {
-    let records: Vec<Record> = (1..100)
-        .map(|id| {
-            Record::Free(Free {
-                time_ns: 1000 * id,
-                thread: 3,
-                id,
-            })
-        })
-        .collect();
-    let mut file = written(std::slice::from_ref(&records));
-    file[FILE_HEADER_LEN - 1] = OLDEST_VERSION;
-    assert_eq!(read_all(&file), (records, None));
 }
 
 #[test]
