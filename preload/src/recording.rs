@@ -8,7 +8,8 @@
 //! | concept | file |
 //! | --- | --- |
 //! | the connection between hooks and writer | `session.rs` |
-//! | a walker and two lanes, used by one hook at a time | `seats.rs`, `seats/` |
+//! | what hooks send beside samples | `events.rs` |
+//! | a walker and two lanes, used by one hook at a time | `seats.rs`, `seats/`, `seat_lanes.rs` |
 //! | the table of live sampled blocks, and its filter | `sampled_blocks.rs`, `mapped_levels.rs` |
 //! | the sampling parameters of a thread | `regime.rs` |
 //! | bytes that threads request, sampled or not | `byte_count.rs` |
@@ -26,6 +27,7 @@ pub(crate) mod abandoned_hook;
 #[cfg(feature = "attach")]
 pub(crate) mod attach_block;
 pub(crate) mod byte_count;
+pub(crate) mod events;
 pub(crate) mod labels;
 pub(crate) mod mapped_levels;
 pub(crate) mod pending_frees;
@@ -34,6 +36,7 @@ pub(crate) mod regime;
 pub(crate) mod request_word;
 pub(crate) mod requests;
 pub(crate) mod sampled_blocks;
+pub(crate) mod seat_lanes;
 pub(crate) mod seats;
 pub(crate) mod session;
 pub(crate) mod thread_context;

@@ -31,10 +31,11 @@ use crate::os::clock::{self, Clock};
 use crate::os::{fd_table, sys};
 #[cfg(feature = "attach")]
 use crate::recording::attach_block;
+use crate::recording::events::NoteKind;
 use crate::recording::request_word::{
     self, DUMP, END, END_FLUSH, EXEC_FLUSH, FINISH, Rendezvous, SEATS, THREAD_STOP,
 };
-use crate::recording::session::{ASLEEP, AWAKE, DOZING, NoteKind, Session};
+use crate::recording::session::{ASLEEP, AWAKE, DOZING, Session};
 use crate::recording::{byte_count, seats};
 #[cfg(feature = "attach")]
 use crate::state::phase;

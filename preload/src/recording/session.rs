@@ -27,86 +27,22 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, unbounded};
-use heapprof_core::{EndedSample, Freed, LANES, Lane, Memo, Origin, Sampled, StackLane, StackSet};
+use heapprof_core::{EndedSample, Freed, Lane, Memo, Origin, Sampled, StackLane, StackSet};
 use heapprof_format::{ControlPage, WalkEnd};
 
 use crate::arch::memory::prefetch_to_write;
 use crate::os::backoff::Backoff;
-use crate::os::clock::{self, Ticks};
+use crate::os::clock;
 use crate::os::sys;
+use crate::recording::events::{FreeEvent, MappingEvent, NewStack, SideEvent};
 use crate::recording::mapped_levels::MappedLevels;
 use crate::recording::requests::{Request, RequestKind};
+use crate::recording::seat_lanes::{LanesBySeat, SeatLanes};
 use crate::recording::seats::{self, Seat};
 use crate::recording::{pending_frees, pending_mappings, request_word};
 use crate::state::thread::Thread;
 use crate::state::{counters, interval, process, shutdown, wakeup};
-use crate::unwind::walker::MAX_FRAMES;
 
-/// An event that is too rare for a lane.
-pub(crate) enum SideEvent {
-    Thread {
-        number: u32,
-        tid: u32,
-        /// The thread's name now, in case the thread has ended before the writer asks for it.
-        name: [u8; 16],
-    },
-    Note(Box<Note>),
-}
-
-/// A note: an event that is neither an allocation nor a free, and has its place among them in the
-/// log.
-pub(crate) struct Note {
-    pub(crate) at: Ticks,
-    pub(crate) kind: NoteKind,
-}
-
-/// A change of the program's mappings, as a hook sends it. It takes no memory, since an allocator
-/// may be the caller.
-#[derive(Clone, Copy)]
-pub(crate) struct MappingEvent {
-    pub(crate) at: Ticks,
-    pub(crate) start: u64,
-    pub(crate) len: u64,
-    /// Hash of the stack; 0: the range was unmapped, or is not recorded.
-    pub(crate) stack: u64,
-    pub(crate) thread: u32,
-}
-
-pub(crate) enum NoteKind {
-    /// A named moment.
-    Marker(String),
-    /// The interval in force from here on, in bytes; 0 if recording is stopped.
-    Regime(u64),
-    /// A change of the program's mappings.
-    Mapping(MappingEvent),
-}
-
-/// The end of a sampled block.
-#[derive(Clone, Copy)]
-pub(crate) struct FreeEvent {
-    pub(crate) at: Ticks,
-    pub(crate) id: u64,
-    pub(crate) thread: u32,
-}
-
-const _: () = assert!(size_of::<SideEvent>() <= 32);
-const _: () = assert!(seats::MOST <= LANES);
-
-/// Words of a lane if few blocks are sampled. They hold all samples of one thread between two
-/// rounds of the writer, even if the thread allocates fast. At half of that a hook wakes the
-/// writer, which takes long where processors are virtual.
-const LANE_SPARSE: usize = 8192;
-/// Words of a lane if many or all blocks are sampled. A longer lane would leave more work for the
-/// end of the program, and take more memory for each seat.
-const LANE: usize = 32_768;
-/// Words of a lane for stacks: enough for many stacks of the usual depth, and for some of the
-/// largest.
-const STACK_LANE: usize = 8192;
-const _: () = assert!(STACK_LANE > 2 * StackLane::words_of(MAX_FRAMES + 1));
-/// Bytes in front of the words of the lanes, for the lanes' own fields: a page.
-const LANE_HEADER: usize = 4096;
-/// The interval from which on few blocks are sampled.
-const SPARSE_INTERVAL: u64 = 256 << 10;
 /// The capacity of the queue of side events. All of its memory is touched when it is made.
 const SIDE_EVENTS: usize = 512;
 /// The capacity of the queue of mappings, whose memory is touched, too. A queue that is half full
@@ -125,34 +61,11 @@ pub(crate) use crate::state::wakeup::AWAKE;
 pub(crate) const DOZING: u32 = 1;
 pub(crate) const ASLEEP: u32 = 2;
 
-/// A stack that the writer does not have, without the frames of the callers.
-pub(crate) struct NewStack<'a> {
-    /// Hash of the frames, the end and the labels.
-    pub(crate) hash: u64,
-    pub(crate) end: WalkEnd,
-    /// A PC inside the exported function.
-    pub(crate) entry: u64,
-    /// The words of the labels.
-    pub(crate) labels: &'a [u64],
-}
-
-/// The lanes of one seat.
-pub(crate) struct SeatLanes {
-    /// Samples and frees.
-    pub(crate) events: Lane,
-    /// Stacks that are new.
-    pub(crate) stacks: StackLane,
-}
-
 /// The connection. See the module's text. Made once in each process and never freed.
 pub(crate) struct Session {
     /// Distinguishes sessions: the child's number differs from the parent's.
     pub(crate) number: u32,
-    /// The lanes by number of the seat, made by the first thread that has the seat and an event;
-    /// never freed.
-    lanes: [AtomicPtr<SeatLanes>; seats::MOST],
-    /// Words of each lane for samples and frees.
-    lane_words: usize,
+    lanes: LanesBySeat,
     side_events: (Sender<SideEvent>, Receiver<SideEvent>),
     mappings: (Sender<MappingEvent>, Receiver<MappingEvent>),
     overflow: (Sender<FreeEvent>, Receiver<FreeEvent>),
@@ -198,12 +111,7 @@ pub(crate) fn current() -> Option<&'static Session> {
 pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'static Session> {
     let session = Box::leak(Box::new(Session {
         number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-        lanes: [const { AtomicPtr::new(std::ptr::null_mut()) }; seats::MOST],
-        lane_words: if interval >= SPARSE_INTERVAL {
-            LANE_SPARSE
-        } else {
-            LANE
-        },
+        lanes: LanesBySeat::new(interval, inherited_ids()),
         side_events: bounded(SIDE_EVENTS),
         mappings: bounded(MAPPINGS),
         overflow: unbounded(),
@@ -216,7 +124,7 @@ pub(crate) fn install(interval: u64, page: &'static ControlPage) -> Option<&'sta
         timed_out_at: AtomicU64::new(u64::MAX),
         finished: AtomicU32::new(0),
     }));
-    if !session.make_first_lane() {
+    if !session.lanes.make_first() {
         return None;
     }
     wakeup::install(session.writer);
@@ -232,7 +140,11 @@ pub(crate) fn abandon() {
     // SAFETY: null or a leaked session. Only one word of each lane is read, an atomic that is valid
     // in every state of the lane.
     if let Some(parent) = unsafe { parent.as_ref() } {
-        let above = parent.lanes().map(|(_, lanes)| lanes.events.above()).max();
+        let above = parent
+            .lanes
+            .existing()
+            .map(|(_, lanes)| lanes.events.above())
+            .max();
         let above = above.map_or(0, |above| above + MOST_GIVEN_DURING_FORK);
         INHERITED_IDS.fetch_max(above, Ordering::Relaxed);
     }
@@ -272,6 +184,25 @@ fn prefetch_next_line(event: &AtomicU64) {
 }
 
 impl Session {
+    /// Returns the lanes of a seat. `None`: there is no memory for them.
+    #[inline]
+    pub(crate) fn lanes_of(&self, seat: &Seat) -> Option<&'static SeatLanes> {
+        self.lanes.of(seat)
+    }
+
+    /// Returns the lanes that exist, with their numbers. For the writer.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, &'static SeatLanes)> {
+        self.lanes.existing()
+    }
+
+    /// After a recording: unmaps the lanes and the set of stacks. No hook runs, and the writer has
+    /// taken all events. The rest stays, because the end of the process may look at it.
+    #[cfg(feature = "attach")]
+    pub(crate) fn release(&self) {
+        self.lanes.release();
+        self.stacks.levels().clear();
+    }
+
     /// Gives a thread that is new to this session its number, and announces it to the writer.
     pub(crate) fn register_thread(&self, thread: &Thread) {
         let number = self.next_thread.fetch_add(1, Ordering::Relaxed);
@@ -302,20 +233,6 @@ impl Session {
                 },
             );
         }
-    }
-
-    /// After a recording: unmaps the lanes and the set of stacks. No hook runs, and the writer has
-    /// taken all events. The rest stays, because the end of the process may look at it.
-    #[cfg(feature = "attach")]
-    pub(crate) fn release(&self) {
-        for place in &self.lanes {
-            let lanes = place.swap(std::ptr::null_mut(), Ordering::AcqRel);
-            if !lanes.is_null() {
-                let bytes = LANE_HEADER + (self.lane_words + STACK_LANE) * size_of::<AtomicU64>();
-                sys::unmap(lanes as u64, bytes);
-            }
-        }
-        self.stacks.levels().clear();
     }
 
     /// Sends the changes of mappings from before the session, in their order.
@@ -366,55 +283,6 @@ impl Session {
             self.stacks.insert(hash);
         }
         is_sent
-    }
-
-    /// Makes the first lane, before another thread knows this session. Returns false if there is no
-    /// memory.
-    fn make_first_lane(&self) -> bool {
-        self.make_lanes(0, &self.lanes[0]).is_some()
-    }
-
-    /// Returns the lanes of a seat, and makes them if need be, by a system call, because the thread
-    /// may have been interrupted anywhere. `None`: there is no memory for them.
-    #[inline]
-    pub(crate) fn lanes_of(&self, seat: &Seat) -> Option<&'static SeatLanes> {
-        let place = self.lanes.get(seat.number())?;
-        // SAFETY: null or made by `make_lanes`.
-        let lanes = unsafe { place.load(Ordering::Acquire).as_ref() };
-        lanes.or_else(|| self.make_lanes(seat.number(), place))
-    }
-
-    #[cold]
-    fn make_lanes(
-        &self,
-        number: usize,
-        place: &AtomicPtr<SeatLanes>,
-    ) -> Option<&'static SeatLanes> {
-        let words = self.lane_words + STACK_LANE;
-        let memory = sys::map_zeroed(LANE_HEADER + words * size_of::<AtomicU64>())?;
-        const { assert!(size_of::<SeatLanes>() <= LANE_HEADER) };
-        // SAFETY: a zeroed mapping of a page and that many words, page-aligned, never unmapped. The
-        // words are reached through atomics only, and the page before them has room for what is
-        // written there (asserted above). This thread has the seat, so no other thread is here with
-        // the same place.
-        unsafe {
-            let words = std::slice::from_raw_parts(memory.byte_add(LANE_HEADER).cast(), words);
-            let (of_events, of_stacks) = words.split_at(self.lane_words);
-            let lanes = memory.cast::<SeatLanes>();
-            lanes.write(SeatLanes {
-                events: Lane::new(of_events, number, inherited_ids()),
-                stacks: StackLane::new(of_stacks),
-            });
-            place.store(lanes, Ordering::Release);
-            lanes.as_ref()
-        }
-    }
-
-    /// Returns the lanes that exist, with their numbers. For the writer.
-    pub(crate) fn lanes(&self) -> impl Iterator<Item = (usize, &'static SeatLanes)> {
-        let lanes = self.lanes.iter().enumerate();
-        // SAFETY: as in `lanes_of`.
-        lanes.filter_map(|(n, lanes)| Some((n, unsafe { lanes.load(Ordering::Acquire).as_ref()? })))
     }
 
     /// Sends the frames of a new stack, which a sample will name. False: there was no room.

@@ -9,9 +9,10 @@ use heapprof_format::{Module, Reader, Record};
 
 use super::Writer;
 use crate::os::{clock, files, sys};
+use crate::recording::events::NoteKind;
 use crate::recording::request_word::{self, FINISH, QUESTION};
 use crate::recording::requests::{Request, RequestKind};
-use crate::recording::session::{NoteKind, Session};
+use crate::recording::session::Session;
 use crate::state::settings::MAX_INTERVAL;
 use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::Dumps;

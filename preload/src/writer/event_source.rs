@@ -14,7 +14,8 @@ use std::ops::ControlFlow;
 use heapprof_core::{Freed, Merge, Origin, Sampled, SentStack, Sink};
 
 use crate::os::clock;
-use crate::recording::session::{self, FreeEvent, Note, NoteKind, Session, SideEvent};
+use crate::recording::events::{FreeEvent, Note, NoteKind, SideEvent};
+use crate::recording::session::{self, Session};
 
 /// A consumer of events: samples and frees, which come by the million, and all others.
 pub(crate) trait EventSink: Sink {

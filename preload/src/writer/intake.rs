@@ -14,7 +14,8 @@ use heapprof_format::{
 use super::Writer;
 use super::memory_readings::Cause;
 use crate::os::{procfs, sys};
-use crate::recording::session::{NoteKind, Session, SideEvent};
+use crate::recording::events::{NoteKind, SideEvent};
+use crate::recording::session::Session;
 use crate::recording::{byte_count, labels};
 use crate::unwind::module_events::{self, ModuleEvent};
 use crate::writer::event_source::{Event, EventSink, EventSource};

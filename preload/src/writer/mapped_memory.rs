@@ -22,7 +22,7 @@ use heapprof_format::{MappedMemory, MappedPart, Mapping, MappingChange, Record};
 use super::Writer;
 use crate::os::pagemap::Pagemap;
 use crate::os::procfs;
-use crate::recording::session::MappingEvent;
+use crate::recording::events::MappingEvent;
 use crate::state::counters;
 
 /// Most ranges whose stacks are kept.

@@ -9,10 +9,11 @@ use crate::arch::registers::stack_pointer;
 use crate::hooks::probes;
 use crate::os::cancellation::Deferred;
 use crate::os::clock::{self, Ticks};
+use crate::recording::events::FreeEvent;
 use crate::recording::pending_frees;
 use crate::recording::sampled_blocks::{self, Spot, TakenSample};
 use crate::recording::seats::{self, Seat};
-use crate::recording::session::{self, FreeEvent, Session};
+use crate::recording::session::{self, Session};
 use crate::state::thread::{self, Inside, Thread};
 use crate::state::{interval, phase, process};
 

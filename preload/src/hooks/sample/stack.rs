@@ -1,9 +1,11 @@
 //! Stack of a sample: it is walked, and its frames are sent once.
 
 use super::CallSite;
+use crate::recording::events::NewStack;
 use crate::recording::labels::{self, Labels};
+use crate::recording::seat_lanes::SeatLanes;
 use crate::recording::seats::{self, Seat};
-use crate::recording::session::{NewStack, SeatLanes, Session};
+use crate::recording::session::Session;
 use crate::state::thread::Entered;
 use crate::unwind::walk::{self, WalkStart};
 use crate::unwind::walker::{Walked, Walker};

@@ -1,0 +1,65 @@
+//! Events: what the hooks tell the writer, beside the samples in the lanes.
+
+use heapprof_format::WalkEnd;
+
+use crate::os::clock::Ticks;
+
+/// An event that is too rare for a lane.
+pub(crate) enum SideEvent {
+    Thread {
+        number: u32,
+        tid: u32,
+        /// The thread's name now, in case the thread has ended before the writer asks for it.
+        name: [u8; 16],
+    },
+    Note(Box<Note>),
+}
+
+/// A note: an event that is neither an allocation nor a free, and has its place among them in the
+/// log.
+pub(crate) struct Note {
+    pub(crate) at: Ticks,
+    pub(crate) kind: NoteKind,
+}
+
+/// A change of the program's mappings, as a hook sends it. It takes no memory, since an allocator
+/// may be the caller.
+#[derive(Clone, Copy)]
+pub(crate) struct MappingEvent {
+    pub(crate) at: Ticks,
+    pub(crate) start: u64,
+    pub(crate) len: u64,
+    /// Hash of the stack; 0: the range was unmapped, or is not recorded.
+    pub(crate) stack: u64,
+    pub(crate) thread: u32,
+}
+
+pub(crate) enum NoteKind {
+    /// A named moment.
+    Marker(String),
+    /// The interval in force from here on, in bytes; 0 if recording is stopped.
+    Regime(u64),
+    /// A change of the program's mappings.
+    Mapping(MappingEvent),
+}
+
+/// The end of a sampled block.
+#[derive(Clone, Copy)]
+pub(crate) struct FreeEvent {
+    pub(crate) at: Ticks,
+    pub(crate) id: u64,
+    pub(crate) thread: u32,
+}
+
+/// A stack that the writer does not have, without the frames of the callers.
+pub(crate) struct NewStack<'a> {
+    /// Hash of the frames, the end and the labels.
+    pub(crate) hash: u64,
+    pub(crate) end: WalkEnd,
+    /// A PC inside the exported function.
+    pub(crate) entry: u64,
+    /// The words of the labels.
+    pub(crate) labels: &'a [u64],
+}
+
+const _: () = assert!(size_of::<SideEvent>() <= 32);
