@@ -39,7 +39,7 @@ def part_sampling(runner, options, results):
 
 
 def one_round(runner, workload, contestants, keepers):
-    if workload.command[0] == "redis":
+    if workload.kind == "real":
         return mirrored(runner, workload, contestants, keepers)
     run = lambda *together: runner.side_by_side(together, workload.argv(workload.n), workload.name, workload.variables, keepers=keepers,
                                                 one_processor=workload.threads == 1)
@@ -60,8 +60,10 @@ def one_round(runner, workload, contestants, keepers):
 
 def mirrored(runner, workload, contestants, keepers):
     """Runs contestants one after the other, those that are compared closely twice and mirrored, so
-    that a drift of the machine cancels out. This is for a server: its client cannot take turns."""
-    closest = [c for c in contestants if c.base == "je"]
+    that a drift of the machine cancels out. This is for real programs: side by side, what is done
+    by the clock would be done as many times as often as there are contestants. And the client of a
+    server cannot take turns."""
+    closest = [c for c in contestants if c.base == "je" or c.name == "glibc"]
     order = closest + closest[::-1] + [c for c in contestants if c not in closest]
     run = lambda contestant, keep=None: runner.run(contestant, workload.argv(workload.n), workload.name, workload.variables, keep=keep)
     # The first run finds caches and clock as another program left them. It does not count.

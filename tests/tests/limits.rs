@@ -552,14 +552,16 @@ fn rotation_at_the_limit_of_descriptors() {
             pthread_t thread;
             setrlimit(RLIMIT_NOFILE, &limit);
             pthread_create(&thread, NULL, takes_all, NULL);
-            for (int i = 0; i < 1000 || i < 20000 && !has_rotated(); i++) {
+            int rotated = 0;
+            for (int i = 0; i < 1000 || i < 20000 && !rotated; i++) {
                 for (int j = 0; j < 500; j++) free(malloc(100 + j % 7));
                 usleep(1000);
+                rotated = rotated || has_rotated();
             }
             stop = 1;
             pthread_join(thread, NULL);
             free(malloc(20031));
-            return 0;
+            return rotated ? 0 : 4;
         }
     "#;
     let begins = Run::compiled("at_its_limit", SOURCE, &["-w", "-pthread", "-fno-builtin"]);
@@ -574,6 +576,6 @@ fn rotation_at_the_limit_of_descriptors() {
     let logs = names.iter().map(|name| Log::read(&ran.folder().join(name)));
     let last = logs.filter(|log| log.blocks_of(20031).len() == 1);
     let ends: Vec<_> = last.map(|log| log.whole().end()).collect();
+    // Older segments may be gone by now; the program has seen two.
     assert_eq!(ends, [Some(EndReason::Exit)], "{names:?}");
-    assert!(names.len() > 2, "{names:?}");
 }

@@ -21,7 +21,7 @@ use crate::recording::session::{self, Session};
 use crate::recording::{byte_count, regime};
 use crate::state::phase::{self, Phase};
 use crate::state::thread::{self, Entered, Inside, Thread};
-use crate::state::{counters, process, shutdown};
+use crate::state::{counters, interval, process, shutdown};
 use crate::unwind::walk::{self, WalkStart};
 use crate::writer::session_start;
 
@@ -113,6 +113,11 @@ fn on_countdown_expired(entry: u64, block: &Block, here: &WalkStart, old: &mut O
     let thread = thread::current();
     let _deferred = Deferred::begin(); // first made, last dropped
     if !thread.with_sampler(Sampler::continue_countdown) {
+        if !interval::is_exact() {
+            // Samples are rare, so the lines are not cached. If everything is recorded, those of
+            // the last sample are.
+            sampled_blocks::prefetch(block.ptr);
+        }
         match thread.enter() {
             Some(entered) => sample_deferred(&entered, entry, block, here, old),
             None => count_reentrant_loss(thread, block),
@@ -279,11 +284,6 @@ fn record(
     old: &mut OldSample,
 ) {
     let thread = entered.thread;
-    if interval > 1 {
-        // Only if samples are rare: if everything is recorded, the last sample's cache lines are
-        // still hot.
-        sampled_blocks::prefetch(ptr);
-    }
     let Some(mut seat) = seats::take(thread) else {
         counters::LOST_QUEUE_FULL.add(1);
         return;

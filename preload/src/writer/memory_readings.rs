@@ -37,8 +37,8 @@ const ROLLUPS: u64 = 10_000;
 const ROLLUP_PAGE_NS: u64 = 100;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
 const SMALL: u64 = 64 << 20;
-/// A process that ends earlier has no detail at its end, which would be a large part of its time.
-const SHORT_NS: u64 = 100_000_000;
+/// A process that ends earlier has no detail at its end, which would exceed the share of details.
+const SHORT_NS: u64 = 1_000_000_000;
 /// ELF `p_flags` of a segment that can be written.
 const WRITABLE: u32 = 2;
 
