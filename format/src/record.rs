@@ -22,6 +22,17 @@ pub enum Event {
     Free(Free),
 }
 
+impl Event {
+    /// When it happened.
+    #[inline]
+    pub fn time_ns(&self) -> u64 {
+        match self {
+            Event::Alloc(alloc) => alloc.time_ns,
+            Event::Free(free) => free.time_ns,
+        }
+    }
+}
+
 /// One event, or one fact that the reader needs to understand events.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {

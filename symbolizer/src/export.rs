@@ -153,6 +153,7 @@ impl Format {
         Detail {
             threads: self == Format::Jemalloc,
             events: matches!(self, Format::Dhat | Format::Firefox),
+            ..Detail::default()
         }
     }
 

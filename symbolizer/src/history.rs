@@ -25,6 +25,7 @@ pub(crate) mod lifetimes;
 pub(crate) mod over_time;
 pub(crate) mod pages;
 pub(crate) mod slope;
+pub(crate) mod spikes;
 pub(crate) mod temporary;
 
 use crate::history::courses::{Courses, CoursesSoFar};

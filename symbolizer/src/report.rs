@@ -27,6 +27,7 @@ use std::io::{self, Write};
 use sha2::{Digest, Sha256};
 
 use crate::analysis::timeline::Timeline;
+use crate::history::spikes::Spike;
 use crate::model::confidence::Confidence;
 use crate::model::printable::Json;
 use crate::model::profile::Profile;
@@ -55,6 +56,8 @@ pub struct Report<'a> {
     pub kept: &'a Kept,
     /// These numbers.
     pub timeline: &'a Timeline<Moment>,
+    /// The spikes at which the timeline has looked at its groups.
+    pub spikes: &'a [Spike],
     /// The confidence of the intervals.
     pub confidence: Confidence,
     /// Empty for the program's name.

@@ -13,8 +13,8 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
-    DumpTriggers, Groups, Input, Measure, Moment, Profile, Reading, Rows, View, dumps_of_log,
-    paired_difference_of_log, rows_at_peak, timeline_of_log,
+    DumpTriggers, Groups, Heights, Input, Looks, Measure, Moment, Profile, Reading, Rows, View,
+    dumps_of_log, paired_difference_of_log, timeline_of_log,
 };
 
 const MB: u64 = 1_000_000;
@@ -126,6 +126,7 @@ fn a_timeline_begins_with_it_and_shows_no_allocation() {
             rows: Rows::Whole,
             count: 1,
             of: |_| Some(0),
+            looks: Looks::default(),
         },
         four,
         |_| {},
@@ -223,8 +224,9 @@ fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
     let profile = past(&input, Temporary::within(10 * MS));
     let peak: u64 = profile.pasts.iter().map(|p| p.peak.bytes()).sum();
     assert_eq!(peak, 18 * MB);
-    let held = rows_at_peak(input.log().unwrap(), &profile, Rows::Whole, |_| {}).unwrap();
-    assert_eq!(held.iter().sum::<f64>(), 18e6);
+    let held =
+        Heights::of_log(input.log().unwrap(), &profile, 5, Rows::Whole, &[], |_| {}).unwrap();
+    assert_eq!(held.rows_at_peak.iter().sum::<f64>(), 18e6);
     let timeline = timeline_of_log(
         input.log().unwrap(),
         &profile,
@@ -233,6 +235,7 @@ fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
             rows: Rows::Whole,
             count: 0,
             of: |_| None,
+            looks: Looks::default(),
         },
         |_| (),
         |_| {},
@@ -248,6 +251,7 @@ fn what_was_freed_before_a_checkpoint_was_not_in_use_at_it() {
             rows: Rows::Whole,
             count: 0,
             of: |_| None,
+            looks: Looks::default(),
         },
         |_| (),
         |_| {},

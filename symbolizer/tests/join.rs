@@ -9,8 +9,8 @@ use heapprof_core::SizeClass;
 use heapprof_format::{Alloc, Checkpoint, EndReason, Free, Passed, Record, Start, Sums};
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
-    Groups, Join, JoinError, Moment, Profile, Reading, Rows, View, profile_of_log, profile_of_view,
-    timeline_of_log,
+    Groups, Join, JoinError, Looks, Moment, Profile, Reading, Rows, View, profile_of_log,
+    profile_of_view, timeline_of_log,
 };
 use proptest::prelude::*;
 
@@ -358,6 +358,7 @@ fn a_process_that_ends_has_nothing_and_the_last_one_keeps_what_it_had() {
             rows: Rows::Whole,
             count: 0,
             of: |_| None,
+            looks: Looks::default(),
         },
         |_| (),
         |_| {},

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::encoded::{alloc, free, stack, start};
-use crate::common::history::{ByStack, History, S, STACKS, asked, folder, json, ok};
+use crate::common::history::{ByStack, History, MS, S, STACKS, asked, folder, json, ok};
 use crate::common::processes::{begin, load, put};
 use crate::common::{LogBuilder, heapprof, stderr, write};
 use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Record};
@@ -71,8 +71,8 @@ fn the_page_has_the_heap_at_every_moment() {
     let moments = said["moments"].as_array().unwrap();
     assert_eq!(
         moments.len(),
-        1 + STEPS + 1,
-        "the beginning, the steps, the peak"
+        1 + STEPS + 1 + 2,
+        "the beginning, the steps, the peak, two other spikes"
     );
     assert_eq!(by_stack(&moments[0]), ByStack::new());
     for (step, moment) in moments[1..=STEPS].iter().enumerate() {
@@ -83,6 +83,10 @@ fn the_page_has_the_heap_at_every_moment() {
     let peak = &moments[STEPS + 1];
     assert_eq!(by_stack(peak), truth.at_record(truth.peak_record()));
     assert_eq!(peak["time"], 2.01);
+    for (moment, time) in moments[STEPS + 2..].iter().zip([2000, 2020]) {
+        assert_eq!(moment["time"].as_f64(), Some(time as f64 / 1e3));
+        assert_eq!(by_stack(moment), truth.at(time * MS), "at {time} ms");
+    }
     let highest = total(&by_stack(peak), 1);
     assert_eq!(said["data"]["peak"]["bytes"], highest);
     let curve = said["curve"].as_array().unwrap();

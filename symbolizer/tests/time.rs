@@ -8,8 +8,8 @@ use crate::common::{LogBuilder, heapprof, stderr, stdout, totals_line};
 use heapprof_core::Totals;
 use heapprof_format::{Checkpoint, Record};
 use heapprof_symbolizer::{
-    Groups, Moment, Reading, Rows, View, ViewError, detailed_profile_of_log, profile_of_log,
-    profile_of_view, rows_at_peak, timeline_of_log,
+    Detail, Groups, Heights, Looks, Moment, Reading, Rows, View, ViewError,
+    detailed_profile_of_log, highest, profile_of_log, profile_of_view, timeline_of_log,
 };
 use proptest::prelude::*;
 
@@ -46,6 +46,25 @@ fn the_heap_at_any_moment_is_the_truth() {
     assert_eq!(at(&log, "2026-01-01T00:00:01Z"), truth.at(S));
     assert_eq!(at(&log, "00:00:07"), truth.at(7 * S));
     assert_eq!(at(&log, "peak"), truth.at(2 * S + 10 * MS));
+    for (near, peak) in [
+        ("1.9s", 2000),
+        ("2.008s", 2010),
+        ("2.9s", 2020),
+        ("20%", 2000),
+    ] {
+        let at = at(&log, &format!("peak near {near}"));
+        assert_eq!(at, truth.at(peak * MS), "{near}");
+    }
+    let far = View::At(moment("peak near 8s"));
+    let reading = Reading {
+        view: far,
+        ..Reading::default()
+    };
+    let error = profile_of_view(&log, &reading, |_| {}).unwrap_err();
+    assert!(
+        error.to_string().contains("the nearest is at 2.020000 s"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -158,8 +177,8 @@ proptest! {
                 }
             };
             let mut held_by = [0.0; STACKS as usize];
-            let held = rows_at_peak(&log, &whole, rows, |_| {}).unwrap();
-            for (stack, held) in stacks.into_iter().zip(held) {
+            let heights = Heights::of_log(&log, &whole, 3, rows, &[], |_| {}).unwrap();
+            for (stack, held) in stacks.into_iter().zip(heights.rows_at_peak) {
                 held_by[stack as usize] += held;
             }
             for (stack, held) in (0..).zip(held_by) {
@@ -181,6 +200,7 @@ proptest! {
             rows: Rows::Whole,
             count: STACKS as usize,
             of: |row: usize| Some(whole.rows[row].stack as usize),
+            looks: Looks::default(),
         };
         let timeline = timeline_of_log(&log, &whole, count, groups, four, |_| {}).unwrap();
         prop_assert_eq!(timeline.steps.len(), count);
@@ -192,6 +212,25 @@ proptest! {
             prop_assert!(is(&step.groups, truth.at(step.end_ns)), "{step:?}");
         }
         prop_assert!(is(&timeline.at_start, ByStack::new()));
+        // The same, at the highest record of each step.
+        let heights = Heights::of_log(&log, &whole, count, Rows::Whole, &[], |_| {}).unwrap();
+        let looks = Looks { steps: &heights.records, groups: &heights.records, rows: &heights.records };
+        let high = timeline_of_log(&log, &whole, count, Groups { looks, ..groups }, four, |_| {}).unwrap();
+        let mut from = 0;
+        for (n, step) in high.steps.iter().enumerate() {
+            let record = truth.highest_record(from, step.end_ns);
+            from = step.end_ns;
+            prop_assert!(is(&step.groups, truth.at_record(record)), "{step:?}: {record}");
+            prop_assert_eq!(step.highest, truth.in_use_after(record) as f64);
+            prop_assert_eq!(&high.looked[n], &step.groups);
+            prop_assert_eq!(high.rows[n].iter().sum::<f64>(), step.highest);
+        }
+        // The highest spike is the peak.
+        let detail = Detail { spikes: true, ..Detail::default() };
+        let spikes = detailed_profile_of_log(&log, detail, |_| {}).unwrap().detail.spikes;
+        let first = highest(&spikes.unwrap_or_default(), 1);
+        let first = first.first().map_or(0, |spike| spike.peak.record);
+        prop_assert_eq!(first, truth.peak_record());
         match truth.peak_record() {
             0 => prop_assert_eq!(timeline.at_peak, None),
             record => prop_assert!(is(&timeline.at_peak.unwrap(), truth.at_record(record))),
@@ -280,17 +319,41 @@ fn a_timeline_is_the_truth_at_every_step() {
         let from = (i > 0).then(|| end - S / 10);
         let came: u64 = truth.window(from, end).values().map(|four| four[3]).sum();
         assert_eq!(line[4], came as f64, "step {i}");
-        // The sites with the most at the peak: the spikes, then what is kept.
-        assert_eq!(line[7], now.get(&0).map_or(0, |four| four[1]) as f64);
+        // The sites with the most at the peak, at the highest point of each step: the spikes, then
+        // what is kept.
+        let highest = truth.highest_record(i as u64 * S / 10, end);
+        let highest = truth.at_record(highest);
+        let of = |stack: u32| highest.get(&stack).map_or(0, |four| four[1]) as f64;
+        assert_eq!((line[6], line[7]), (of(2), of(0)), "step {i}");
     }
     assert_eq!(
         lines[20][3], 1_150_001.0,
         "the spike between two steps is not lost"
     );
+    assert_eq!(lines[20][6], 1_000_001.0, "and is its site's");
     let text = ok(&["timeline", &file]);
     assert!(
         text.contains('█') && text.contains("peak at 2.010000 s"),
         "{text}"
+    );
+    let text: Vec<&str> = text.lines().collect();
+    let from = text
+        .iter()
+        .position(|line| line.starts_with("highest peaks"))
+        .unwrap();
+    assert_eq!(
+        text[from..],
+        [
+            "highest peaks, each with those that grew most; `heapprof top --at \"peak near 2.010000s\"` shows one:",
+            "  2.010000 s: 1.1 MiB in use, 976.6 KiB more than at 2.001000 s",
+            "     100 %   976.6 KiB  [0x1020]",
+            "  2.000000 s: 1.1 MiB in use, 1.1 MiB more than at 0.000000 s",
+            "      87 %   976.6 KiB  [0x1020]",
+            "       9 %    97.7 KiB  [0x1000]",
+            "       4 %    48.8 KiB  [0x1010]",
+            "  2.020000 s: 1.1 MiB in use, 976.6 KiB more than at 2.011000 s",
+            "     100 %   976.6 KiB  [0x1020]",
+        ]
     );
     let svg = folder.path().join("t.svg");
     ok(&[
@@ -324,6 +387,7 @@ fn a_timeline_says_how_far_it_is() {
             rows: Rows::Whole,
             count: 1,
             of: |_| Some(0),
+            looks: Looks::default(),
         },
         |_| (),
         |at| offsets.push(at),

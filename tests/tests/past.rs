@@ -524,3 +524,75 @@ fn sampling_intervals_hold_the_truth_as_often_as_they_say() {
     assert!(metrics.len() >= 19, "{:?}", metrics.keys());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// The functions and bytes of the spikes that the fixture states, in the order of time.
+fn spikes(stdout: &str) -> Vec<(String, f64)> {
+    let lines = stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("spike "));
+    let spike = |line: &str| {
+        let (function, bytes) = line.split_once(' ')?;
+        Some((function.to_owned(), bytes.parse().ok()?))
+    };
+    lines.filter_map(spike).collect()
+}
+
+#[test]
+fn a_spike_belongs_to_its_site_though_it_ends_within_a_step() {
+    let ran = Run::fixture("spikes").interval(1).prefix("t").run().well();
+    let file = ran.log_path();
+    let file = file.to_str().unwrap();
+    let said = |args: &[&str]| Run::heapprof().args(args).run().well().stdout;
+    let timeline = said(&["timeline", file, "--json", "--top", "9", "--steps", "10"]);
+    let timeline: serde_json::Value = serde_json::from_str(&timeline).unwrap();
+    let spikes = spikes(&ran.stdout);
+    assert_eq!(spikes.len(), 3, "{}", ran.stdout);
+
+    // The curve of its site shows each whole.
+    let sites = timeline["sites"].as_array().unwrap();
+    for (function, bytes) in &spikes {
+        let is_it = |site: &serde_json::Value| site.as_str().unwrap().starts_with(function);
+        let index = sites.iter().position(is_it).unwrap();
+        let steps = timeline["steps"].as_array().unwrap().iter();
+        let values = steps.map(|step| step["sites_in_use_bytes"][index].as_f64().unwrap());
+        assert_eq!(values.fold(0.0, f64::max), *bytes, "{function}");
+    }
+    for step in timeline["steps"].as_array().unwrap() {
+        let sites = step["sites_in_use_bytes"].as_array().unwrap();
+        let sum: f64 = sites.iter().map(|bytes| bytes.as_f64().unwrap()).sum();
+        assert!(
+            sum <= step["highest_in_use_bytes"].as_f64().unwrap(),
+            "{step}"
+        );
+    }
+
+    // The highest first, and each is its function's.
+    let peaks = timeline["peaks"].as_array().unwrap();
+    let mut highest = spikes.clone();
+    highest.sort_by(|a, b| b.1.total_cmp(&a.1));
+    assert_eq!(peaks.len(), 3, "{peaks:?}");
+    for (peak, (function, bytes)) in peaks.iter().zip(&highest) {
+        let maker = &peak["makers"][0];
+        assert!(
+            maker["name"].as_str().unwrap().starts_with(function),
+            "{peak}"
+        );
+        assert_eq!(maker["in_use_bytes"], *bytes, "{peak}");
+        let rise = peak["bytes"].as_f64().unwrap() - peak["low"]["bytes"].as_f64().unwrap();
+        let others = rise - maker["rise_bytes"].as_f64().unwrap();
+        assert!((0.0..0.5 * bytes).contains(&others), "{peak}");
+    }
+
+    // The text leads to each.
+    let text = said(&["timeline", file]);
+    for (peak, (function, bytes)) in peaks.iter().zip(&highest) {
+        assert!(text.contains(&format!("  {function}:")), "{text}");
+        let near = peak["time_ns"].as_u64().unwrap() as f64 / 1e9 + 0.001;
+        let near = format!("peak near {near:.3}s");
+        let top = said(&["top", file, "--json", "--at", &near]);
+        let top: serde_json::Value = serde_json::from_str(&top).unwrap();
+        let first = &top["sites"][0];
+        assert_eq!(first["function"].as_str().unwrap(), function, "{near}");
+        assert_eq!(first["self"]["in-use-bytes"], *bytes, "{near}");
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! start  end  peak        the first instant, the last, that of the most bytes in use
+//! peak near 26s           the nearest spike of the run
 //! 12.5  12.5s  300ms  2m  after the start
 //! 50%                     of the run
 //! 2026-11-21T10:00:00Z    wall clock, UTC; `10:00:00` and `10:00` on the day of the start
@@ -11,11 +12,15 @@
 
 use std::fmt;
 
+use crate::history::spikes::{Point, Spike};
 use crate::model::calendar::{DAY, SECOND, duration_ns, time_of_day_ns, utc, wall_ns};
 use crate::model::fork_remark::begins_with_inherited;
 use crate::model::peak::Peak;
 use crate::model::run::{Marker, Run};
 use crate::model::span::Cut;
+
+/// A spike is near within this part of the run.
+const NEAR: u64 = 10;
 
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +31,8 @@ pub enum Moment {
     End,
     /// When the most bytes were in use, the first time if there are several.
     Peak,
+    /// The spike that is nearest to another moment.
+    PeakNear(Box<Moment>),
     /// Nanoseconds since the start.
     After(u64),
     /// A part of the run, 0 to 1.
@@ -82,6 +89,14 @@ pub enum MomentError {
         /// The markers there are.
         markers: Vec<String>,
     },
+    /// No spike is near.
+    #[error("no peak is near {near}{}", other(*.nearest_ns))]
+    NoPeak {
+        /// The moment that was asked for.
+        near: Moment,
+        /// When the nearest spike was; `None`: there is none.
+        nearest_ns: Option<u64>,
+    },
     /// The window ends before it begins.
     #[error("the window ends, at {:.6} s, before it begins, at {:.6} s", *.to_ns as f64 / 1e9, *.from_ns as f64 / 1e9)]
     Backwards {
@@ -90,6 +105,16 @@ pub enum MomentError {
         /// Its end.
         to_ns: u64,
     },
+}
+
+fn other(nearest_ns: Option<u64>) -> String {
+    match nearest_ns {
+        Some(ns) => format!(
+            ": the nearest is at {:.6} s; `heapprof timeline` lists the highest",
+            ns as f64 / 1e9
+        ),
+        None => ": nothing was in use".into(),
+    }
 }
 
 fn listed(markers: &[String]) -> String {
@@ -106,12 +131,13 @@ fn listed(markers: &[String]) -> String {
 }
 
 impl Moment {
-    /// Where it is in a log of that run, whose peak is known.
+    /// Where it is in a log of that run, whose peak is known, and whose spikes if it
+    /// [asks for these](Self::is_spike).
     ///
     /// # Errors
     /// When it is not in the log.
-    pub fn find(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
-        let cut = self.find_in_run(run, peak)?;
+    pub fn find(&self, run: &Run, peak: &Peak, spikes: &[Spike]) -> Result<Cut, MomentError> {
+        let cut = self.find_in_run(run, peak, spikes)?;
         let is_gone = *self == Moment::Peak && peak.is_gone;
         match &run.checkpoint {
             // Before the first event there is nothing to know.
@@ -131,6 +157,9 @@ impl Moment {
     /// A time of day as an instant: on the day of that one (nanoseconds since 1970), or else on the
     /// next. Other moments as they are.
     pub fn on_the_day_of(&self, wall_ns: u64) -> Moment {
+        if let Moment::PeakNear(near) = self {
+            return Moment::PeakNear(Box::new(near.on_the_day_of(wall_ns)));
+        }
         let Moment::TimeOfDay(time_ns) = self else {
             return self.clone();
         };
@@ -141,7 +170,22 @@ impl Moment {
         })
     }
 
-    fn find_in_run(&self, run: &Run, peak: &Peak) -> Result<Cut, MomentError> {
+    /// Returns true if it is one of the spikes.
+    pub fn is_spike(&self) -> bool {
+        matches!(self, Moment::PeakNear(_))
+    }
+
+    /// Returns true if it is a time that is counted from the start, or of the clock on the wall:
+    /// other processes may not have it.
+    pub(crate) fn may_be_outside(&self) -> bool {
+        match self {
+            Moment::Wall(_) | Moment::After(_) => true,
+            Moment::PeakNear(near) => near.may_be_outside(),
+            _ => false,
+        }
+    }
+
+    fn find_in_run(&self, run: &Run, peak: &Peak, spikes: &[Spike]) -> Result<Cut, MomentError> {
         let last_ns = run.duration_ns;
         let at = |time_ns: u64| {
             if time_ns > last_ns {
@@ -173,6 +217,19 @@ impl Moment {
                 number: peak.record,
                 time_ns: peak.time_ns,
             }),
+            Moment::PeakNear(near) => {
+                let near_ns = near.find_in_run(run, peak, spikes)?.time_ns();
+                let away = |point: &Point| point.time_ns.abs_diff(near_ns);
+                let nearest = spikes.iter().map(|spike| spike.peak).min_by_key(away);
+                let is_near = |point: &Point| away(point) <= last_ns / NEAR;
+                match nearest.filter(is_near) {
+                    Some(point) => Ok(point.cut()),
+                    None => Err(MomentError::NoPeak {
+                        near: (**near).clone(),
+                        nearest_ns: nearest.map(|point| point.time_ns),
+                    }),
+                }
+            }
             Moment::After(time_ns) => at(*time_ns),
             Moment::Part(part) => at((part * last_ns as f64).round().min(last_ns as f64) as u64),
             Moment::Wall(wall_ns) => wall(*wall_ns),
@@ -212,28 +269,34 @@ impl Moment {
 /// Any text is a moment: what is nothing else is a marker's name.
 impl From<&str> for Moment {
     fn from(text: &str) -> Moment {
-        let text = text.trim();
-        let known = match text {
-            "start" => Some(Moment::Start),
-            "end" => Some(Moment::End),
-            "peak" => Some(Moment::Peak),
-            _ => None,
-        };
-        let percent = || {
-            let part: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
-            (0.0..=100.0)
-                .contains(&part)
-                .then_some(Moment::Part(part / 100.0))
-        };
-        known
-            .or_else(|| duration_ns(text).map(Moment::After))
-            .or_else(percent)
-            .or_else(|| time_of_day_ns(text).map(Moment::TimeOfDay))
-            .or_else(|| wall_ns(text).map(Moment::Wall))
-            .unwrap_or_else(|| {
-                Moment::Marker(text.strip_prefix("marker:").unwrap_or(text).to_owned())
-            })
+        match text.trim().strip_prefix("peak near ") {
+            Some(near) => Moment::PeakNear(Box::new(plain(near))),
+            None => plain(text),
+        }
     }
+}
+
+/// A moment that no other is part of.
+fn plain(text: &str) -> Moment {
+    let text = text.trim();
+    let known = match text {
+        "start" => Some(Moment::Start),
+        "end" => Some(Moment::End),
+        "peak" => Some(Moment::Peak),
+        _ => None,
+    };
+    let percent = || {
+        let part: f64 = text.strip_suffix('%')?.trim().parse().ok()?;
+        (0.0..=100.0)
+            .contains(&part)
+            .then_some(Moment::Part(part / 100.0))
+    };
+    known
+        .or_else(|| duration_ns(text).map(Moment::After))
+        .or_else(percent)
+        .or_else(|| time_of_day_ns(text).map(Moment::TimeOfDay))
+        .or_else(|| wall_ns(text).map(Moment::Wall))
+        .unwrap_or_else(|| Moment::Marker(text.strip_prefix("marker:").unwrap_or(text).to_owned()))
 }
 
 impl fmt::Display for Moment {
@@ -242,6 +305,7 @@ impl fmt::Display for Moment {
             Moment::Start => f.write_str("start"),
             Moment::End => f.write_str("end"),
             Moment::Peak => f.write_str("peak"),
+            Moment::PeakNear(near) => write!(f, "peak near {near}"),
             Moment::After(ns) => write!(f, "{} s", *ns as f64 / 1e9),
             Moment::Part(part) => write!(f, "{}%", part * 100.0),
             Moment::Wall(ns) => f.write_str(&utc(*ns)),
@@ -279,6 +343,12 @@ mod tests {
             ("1970-01-01T00:00:00Z", Moment::Wall(0)),
             ("2000-02-29 00:00", Moment::Wall(951_782_400_000_000_000)),
             ("loaded", Moment::Marker("loaded".into())),
+            (
+                " peak near 26s",
+                Moment::PeakNear(Box::new(Moment::After(26_000_000_000))),
+            ),
+            ("peak near", Moment::Marker("peak near".into())),
+            ("marker:peak near 1", Moment::Marker("peak near 1".into())),
             ("marker:peak", Moment::Marker("peak".into())),
             ("150%", Moment::Marker("150%".into())),
             ("25:00", Moment::Marker("25:00".into())),
@@ -307,7 +377,7 @@ mod tests {
             duration_ns: 2 * 3600 * SECOND,
             ..Run::default()
         };
-        let find = |text: &str| moment(text).find(&run, &Peak::default());
+        let find = |text: &str| moment(text).find(&run, &Peak::default(), &[]);
         assert_eq!(find("23:30"), Ok(Cut::Time(1800 * SECOND)));
         assert_eq!(find("00:30"), Ok(Cut::Time(5400 * SECOND)));
         assert!(find("01:30").is_err() && find("22:59").is_err());
@@ -326,7 +396,7 @@ mod tests {
             markers: vec![marker(5, 50, "dump: 1"), marker(7, 70, "dump")],
             ..Run::default()
         };
-        let find = |text: &str| moment(text).find(&run, &Peak::default());
+        let find = |text: &str| moment(text).find(&run, &Peak::default(), &[]);
         assert_eq!(find("00:00:15"), Ok(Cut::Time(15 * SECOND)));
         assert_eq!(find("50%"), Ok(Cut::Time(10 * SECOND)));
         assert_eq!(find("dump"), Ok(Cut::Time(7)), "the whole name first");
@@ -345,5 +415,43 @@ mod tests {
         assert!(text(find("2025-12-31T23:59:59Z")).contains("before the start"));
         assert!(text(find("lunch")).contains("its markers are dump, dump: 1"));
         assert!(text(find("")).contains("\"\" is neither a time"));
+    }
+
+    #[test]
+    fn a_peak_is_near_or_an_error() {
+        let run = Run {
+            duration_ns: 100 * SECOND,
+            ..Run::default()
+        };
+        let spike = |record, seconds: u64| Spike {
+            peak: Point {
+                record,
+                time_ns: seconds * SECOND,
+                ..Point::default()
+            },
+            ..Spike::default()
+        };
+        let spikes = [spike(5, 26), spike(9, 30), spike(12, 70)];
+        let find = |text: &str, spikes: &[Spike]| {
+            let found = moment(text).find(&run, &Peak::default(), spikes);
+            found.map_err(|error| error.to_string())
+        };
+        let is = |text: &str, number, seconds: u64| {
+            let time_ns = seconds * SECOND;
+            assert_eq!(find(text, &spikes), Ok(Cut::Record { number, time_ns }));
+        };
+        is("peak near 27.9s", 5, 26);
+        is("peak near 29s", 9, 30);
+        is("peak near 60%", 12, 70);
+        assert_eq!(
+            find("peak near 59s", &spikes).unwrap_err(),
+            "no peak is near 59 s: the nearest is at 70.000000 s; `heapprof timeline` lists the highest"
+        );
+        assert!(find("peak near 1s", &[]).unwrap_err().contains("nothing"));
+        assert!(
+            find("peak near 101s", &spikes)
+                .unwrap_err()
+                .contains("after the log")
+        );
     }
 }

@@ -1,13 +1,10 @@
 //! Timeline: bytes in use and allocated over equal steps of a run, in all and for some sites.
 
-use crate::history::temporary::Temporary;
-use heapprof_core::{Estimate, Fixed, Ledger, Totals};
-use heapprof_format::{Alloc, Event, Free, MemoryField, ReadError, Record};
+use heapprof_core::{Estimate, Fixed, Totals};
+use heapprof_format::{Event, MemoryField, ReadError, Record};
 
-use crate::model::detail::Detail;
+use crate::analysis::rows::Rows;
 use crate::model::profile::{Account, Profile};
-use crate::model::span::Cut;
-use crate::model::span::Span;
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
 use crate::read::labelled::LogPart;
@@ -31,7 +28,7 @@ pub struct Step<G> {
     pub allocated_objects: f64,
     /// Resident bytes at the last reading up to its end, if there is one.
     pub resident: Option<u64>,
-    /// At its end, by group.
+    /// By group: behind the record of [`Looks::steps`], or at the step's end.
     pub groups: Vec<G>,
 }
 
@@ -47,44 +44,61 @@ pub struct Timeline<G> {
     /// The groups when the most bytes were in use; none where that is not known any more, or
     /// nothing was ever in use.
     pub at_peak: Option<Vec<G>>,
-}
-
-/// The rows of a profile that groups are made of.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Rows {
-    /// [`Profile::rows`].
-    #[default]
-    Whole,
-    /// [`Detailed::threads`](crate::Detailed::threads): the same, divided by thread.
-    ByThread,
-}
-
-impl Rows {
-    fn ledger(self, fold: &Fold) -> &Ledger {
-        match self {
-            Rows::Whole => fold.ledger(),
-            Rows::ByThread => fold.ledger_by_thread(),
-        }
-    }
-
-    /// Returns what a fold has to keep for these rows.
-    pub fn detail(self) -> Detail {
-        Detail {
-            threads: self == Rows::ByThread,
-            ..Detail::default()
-        }
-    }
+    /// The groups behind each record of [`Looks::groups`].
+    pub looked: Vec<Vec<G>>,
+    /// Bytes in use of each row, behind each record of [`Looks::rows`].
+    pub rows: Vec<Vec<f64>>,
 }
 
 /// The groups whose accounts a timeline has.
 #[derive(Debug, Clone, Copy)]
-pub struct Groups<F> {
+pub struct Groups<'a, F> {
     /// The rows that they are made of.
     pub rows: Rows,
     /// How many there are.
     pub count: usize,
     /// The group of a row, by its index in the log's whole profile, if it is in one.
     pub of: F,
+    /// When they are looked at.
+    pub looks: Looks<'a>,
+}
+
+/// Records behind which a timeline looks at groups and rows.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Looks<'a> {
+    /// By step, for its groups ([`Heights::records`](crate::Heights::records)); empty for the
+    /// steps' ends.
+    pub steps: &'a [u64],
+    /// For [`Timeline::looked`].
+    pub groups: &'a [u64],
+    /// For [`Timeline::rows`].
+    pub rows: &'a [u64],
+}
+
+impl Looks<'_> {
+    /// All looks, the last one first.
+    fn all(self) -> Vec<(u64, Look)> {
+        let behind = |records: &[u64], look: fn(usize) -> Look| -> Vec<(u64, Look)> {
+            let records = records.iter().enumerate();
+            records.map(|(n, &record)| (record, look(n))).collect()
+        };
+        let mut all = behind(self.steps, Look::Step);
+        all.extend(behind(self.groups, Look::Groups));
+        all.extend(behind(self.rows, Look::Rows));
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all
+    }
+}
+
+/// A look: the part of the fold that is kept then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Look {
+    /// The groups of that step.
+    Step(usize),
+    /// The groups of that number.
+    Groups(usize),
+    /// The rows of that number.
+    Rows(usize),
 }
 
 /// The timeline of a log, or of a part of it, whose whole profile is known. `keep` gives what is to
@@ -112,6 +126,8 @@ pub fn timeline_of_log<'a, G>(
             step_ns,
             at_start: Vec::new(),
             at_peak: None,
+            looked: groups.looks.groups.iter().map(|_| Vec::new()).collect(),
+            rows: vec![Vec::new(); groups.looks.rows.len()],
         },
         peak_record: whole
             .peak
@@ -121,6 +137,8 @@ pub fn timeline_of_log<'a, G>(
         next_end: from_ns.saturating_add(step_ns),
         allocated_before: Estimate::default(),
         highest: Fixed::default(),
+        looks: groups.looks.all(),
+        of_steps: Vec::new(),
         groups,
         keep,
         grouped: Vec::new(),
@@ -132,43 +150,15 @@ pub fn timeline_of_log<'a, G>(
     while drawing.timeline.steps.len() < steps as usize {
         drawing.step();
     }
+    drawing.look();
+    drawing.place_looks();
     drawing.place_readings();
     Ok(drawing.timeline)
 }
 
-/// The bytes in use of each row when the most were in use at once, of a log whose whole profile is
-/// known. One that does not rotate is folded once more, up to there: pasts, which are of every
-/// block, take thrice the time. Where the moment is before what is kept, it is that of what is
-/// kept; by thread, where no pasts are, the end.
-///
-/// # Errors
-/// As reading the log.
-pub fn rows_at_peak<'a>(
-    log: impl Into<LogPart<'a>>,
-    whole: &Profile,
-    rows: Rows,
-    mut progress: impl FnMut(u64),
-) -> Result<Vec<f64>, ReadError> {
-    let log = log.into();
-    let peak = whole.peak.unwrap_or_default();
-    if rows == Rows::Whole && whole.run.checkpoint.is_some() {
-        let mut fold = Fold::new().with_pasts(Temporary::default());
-        log.each_record(&mut progress, &mut fold)?;
-        let pasts = fold.finish().pasts;
-        return Ok(pasts.iter().map(|past| past.peak.bytes_f64()).collect());
-    }
-    let span = Span::between(Cut::Nothing, peak.cut());
-    let span = Some(span).filter(|_| !peak.is_gone);
-    let mut fold = Fold::keeping(rows.detail()).within(span);
-    log.each_record(&mut progress, &mut fold)?;
-    // Rows come in the order of the log: those of the whole that are not there yet are its last.
-    let held = rows.ledger(&fold).rows();
-    Ok(held.map(|row| row.totals.in_use.bytes_f64()).collect())
-}
-
 /// Most of the time of a long log goes into looking up blocks, so only the ledger has a map of
 /// blocks. The bytes in use of a group are read from its rows, once for each step.
-struct Drawing<G, O, K> {
+struct Drawing<'a, G, O, K> {
     fold: Fold,
     timeline: Timeline<G>,
     /// Number of the record that led to the peak; 0: none did.
@@ -179,7 +169,11 @@ struct Drawing<G, O, K> {
     next_end: u64,
     allocated_before: Estimate,
     highest: Fixed,
-    groups: Groups<O>,
+    /// The looks to come, the next one last.
+    looks: Vec<(u64, Look)>,
+    /// The groups that were looked at for steps.
+    of_steps: Vec<(usize, Vec<G>)>,
+    groups: Groups<'a, O>,
     keep: K,
     /// Rows of the ledger that are in a group, and which that is, of as many as were looked at.
     grouped: Vec<(usize, usize)>,
@@ -191,7 +185,7 @@ struct Drawing<G, O, K> {
     readings: Vec<(u64, u64)>,
 }
 
-impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
+impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<'_, G, O, K> {
     #[cold]
     fn first(&mut self) {
         self.has_begun = true;
@@ -203,7 +197,10 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
         if !self.has_begun {
             self.first();
         }
-        let groups = self.in_groups();
+        let groups = match self.groups.looks.steps {
+            [] => self.in_groups(),
+            _ => Vec::new(),
+        };
         let total = self.fold.ledger().total();
         let allocated = total.allocated.without(&self.allocated_before);
         let in_use = total.in_use.bytes_fixed();
@@ -224,6 +221,41 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
         self.next_end = steps
             .saturating_mul(self.timeline.step_ns)
             .saturating_add(self.from_ns);
+    }
+
+    /// Returns true if there is a look that is not behind a record to come.
+    #[inline]
+    fn has_look(&self) -> bool {
+        let next = self.looks.last();
+        next.is_some_and(|(record, _)| *record <= self.fold.records())
+    }
+
+    /// Looks at what is in use behind the last record.
+    #[cold]
+    fn look(&mut self) {
+        while self.has_look()
+            && let Some((_, look)) = self.looks.pop()
+        {
+            match look {
+                Look::Step(step) => {
+                    let groups = self.in_groups();
+                    self.of_steps.push((step, groups));
+                }
+                Look::Groups(number) => self.timeline.looked[number] = self.in_groups(),
+                Look::Rows(number) => {
+                    self.timeline.rows[number] = self.groups.rows.in_use(&self.fold);
+                }
+            }
+        }
+    }
+
+    /// Gives each step the groups that were looked at for it.
+    fn place_looks(&mut self) {
+        for (step, groups) in std::mem::take(&mut self.of_steps) {
+            if let Some(step) = self.timeline.steps.get_mut(step) {
+                step.groups = groups;
+            }
+        }
     }
 
     /// Gives each step the last reading up to its end.
@@ -268,7 +300,7 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<G, O, K> {
     }
 }
 
-impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<G, O, K> {
+impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<'_, G, O, K> {
     fn take(&mut self, record: Record) {
         match record {
             Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
@@ -297,7 +329,10 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<G,
             }
             return;
         }
-        let (Event::Alloc(Alloc { time_ns, .. }) | Event::Free(Free { time_ns, .. })) = event;
+        if self.has_look() {
+            self.look();
+        }
+        let time_ns = event.time_ns();
         if !self.has_begun && !matches!(event, Event::Alloc(alloc) if is_inherited(&alloc)) {
             self.first();
         }

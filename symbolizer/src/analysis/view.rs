@@ -60,6 +60,23 @@ impl View {
         }
     }
 
+    /// The moments that it is made of.
+    fn moments(&self) -> Vec<&Moment> {
+        match self {
+            View::Whole => Vec::new(),
+            View::At(at) | View::Survivors { at, .. } => vec![at],
+            View::Window(from, to) => vec![from, to],
+        }
+    }
+
+    /// Returns the detail of a log that its moments are found by.
+    fn wants(&self) -> Detail {
+        Detail {
+            spikes: self.moments().into_iter().any(Moment::is_spike),
+            ..Detail::default()
+        }
+    }
+
     /// Returns true if there is anything in it but what is in use.
     pub fn has_past(&self) -> bool {
         !matches!(self, View::Survivors { .. })
@@ -139,7 +156,8 @@ pub fn profile_of_view(
     if reading.view == View::Whole && !reading.pages {
         return whole(fold(None));
     }
-    let all = whole(Fold::new().without_inherited(reading.without_inherited))?;
+    let finding = Fold::keeping(reading.view.wants());
+    let all = whole(finding.without_inherited(reading.without_inherited))?;
     let find = |moment: &Moment| found(moment, &all, reading.among_several);
     if reading.pages {
         let (from, to) = match &reading.view {
@@ -237,8 +255,12 @@ pub fn paired_difference_of_log(
         each_record(bytes, &mut progress, &mut fold)?;
         Ok::<Profile, ViewError>(fold.finish())
     };
-    let all = whole(Fold::new())?;
-    let find = |moment: &Moment| moment.find(&all.run, &all.peak.unwrap_or_default());
+    let wanted = views.map(View::wants);
+    let all = whole(Fold::keeping(Detail {
+        spikes: wanted.iter().any(|it| it.spikes),
+        ..Detail::default()
+    }))?;
+    let find = |moment: &Moment| found_in(moment, &all);
     let span = |view: &View| {
         let span = match view {
             View::Whole => Span::between(Cut::Nothing, find(&Moment::End)?),
@@ -271,10 +293,16 @@ enum Found {
     Over,
 }
 
+/// The moment in that run.
+fn found_in(moment: &Moment, all: &Profile) -> Result<Cut, MomentError> {
+    let spikes = all.detail.spikes.as_deref().unwrap_or_default();
+    moment.find(&all.run, &all.peak.unwrap_or_default(), spikes)
+}
+
 /// The moment in that run. Only a time, and only of several runs, may be outside of it.
 fn found(moment: &Moment, all: &Profile, among_several: bool) -> Result<Found, MomentError> {
-    let may_be_outside = among_several && matches!(moment, Moment::Wall(_) | Moment::After(_));
-    match moment.find(&all.run, &all.peak.unwrap_or_default()) {
+    let may_be_outside = among_several && moment.may_be_outside();
+    match found_in(moment, all) {
         Ok(cut) => Ok(Found::In(cut)),
         Err(MomentError::BeforeStart { .. }) if may_be_outside => Ok(Found::NotBegun),
         Err(MomentError::AfterEnd { .. }) if may_be_outside => Ok(Found::Over),

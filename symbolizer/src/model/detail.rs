@@ -1,11 +1,14 @@
 //! Detail: what a profile keeps of a log beyond its rows, if a reader asks for it.
 //!
 //! Rows by thread need a row for each thread that allocated by a stack. Events need one entry for
-//! each sampled block. Few readers want either, so both are off by default.
+//! each sampled block. Spikes need a look at the bytes in use behind each event. Few readers want
+//! any of these, so all are off by default.
 
 use std::collections::HashSet;
 
 use heapprof_core::Row;
+
+use crate::history::spikes::Spike;
 
 /// The details that are asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -14,6 +17,8 @@ pub struct Detail {
     pub threads: bool,
     /// Each sampled block's beginning and end.
     pub events: bool,
+    /// The spikes of bytes in use.
+    pub spikes: bool,
 }
 
 impl Detail {
@@ -21,6 +26,7 @@ impl Detail {
     pub const ALL: Detail = Detail {
         threads: true,
         events: true,
+        spikes: true,
     };
 }
 
@@ -32,6 +38,8 @@ pub struct Detailed {
     pub threads: Option<Vec<ThreadRow>>,
     /// Sampled blocks, in the order of the log.
     pub events: Option<Vec<Event>>,
+    /// The spikes of bytes in use, in the order of time.
+    pub spikes: Option<Vec<Spike>>,
 }
 
 impl Detailed {

@@ -1,7 +1,9 @@
-//! Peak: the moment of a run at which the most bytes were in use.
+//! Peak: the moment of a run at which the most bytes were in use. A point of the curve of bytes in
+//! use is a moment, too.
 
 use heapprof_core::Fixed;
 
+use crate::history::spikes::Point;
 use crate::model::span::Cut;
 
 /// When the most bytes were in use.
@@ -24,6 +26,19 @@ impl Peak {
         Cut::Record {
             number: self.record,
             time_ns: self.time_ns,
+        }
+    }
+}
+
+impl Point {
+    /// As a cut.
+    pub fn cut(&self) -> Cut {
+        match self.record {
+            0 => Cut::Nothing,
+            number => Cut::Record {
+                number,
+                time_ns: self.time_ns,
+            },
         }
     }
 }

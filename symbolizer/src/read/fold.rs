@@ -18,6 +18,7 @@ use crate::history::Allocation;
 use crate::history::History;
 use crate::history::curve::Curve;
 use crate::history::pages::PagesOfBlock;
+use crate::history::spikes::Point;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{
@@ -160,13 +161,21 @@ impl Fold {
     }
 
     /// Draws the curve on, behind an event. The blocks of a checkpoint are left out: these were in
-    /// use together.
-    fn draw_on(&mut self, time_ns: u64) {
-        if let Some(curve) = &mut self.curve
-            && !self.resuming
-        {
+    /// use together. If the curve begins, the block was in use before.
+    #[inline]
+    fn draw_on(&mut self, time_ns: u64, begins: bool) {
+        if self.resuming {
+            return;
+        }
+        if let Some(curve) = &mut self.curve {
             curve.at(time_ns, self.ledger.total().in_use.bytes_f64());
         }
+        let (record, ledger) = (self.records, &self.ledger);
+        self.keeper.in_use(begins, || Point {
+            record,
+            time_ns,
+            in_use: ledger.total().in_use,
+        });
     }
 
     /// Keeps a difference of two views as well.
@@ -264,12 +273,12 @@ impl Fold {
 
     fn came(&mut self, alloc: &Alloc) {
         self.alloc(alloc);
-        self.draw_on(alloc.time_ns);
+        self.draw_on(alloc.time_ns, is_inherited(alloc));
     }
 
     fn went(&mut self, free: &Free) {
         self.free(free);
-        self.draw_on(free.time_ns);
+        self.draw_on(free.time_ns, false);
     }
 
     fn free(&mut self, free: &Free) {

@@ -1,7 +1,8 @@
 //! Document: the data of a page, in JSON. `model.js` reads it.
 //!
 //! Moments are numbered. 0 is the beginning, the others are the ends of the steps, and one more is
-//! the peak, if it is known. Each text and each frame stands once.
+//! the peak, if it is known. Behind these are the other spikes. Each text and each frame stands
+//! once.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -99,6 +100,7 @@ pub(super) struct Document<'a> {
     circumstances: RecordingConditions<'a>,
     steps: Steps,
     peak: Option<Peak>,
+    spikes: Vec<OtherPeak>,
     markers: Vec<Marker>,
     /// Functions, files and modules.
     texts: Vec<String>,
@@ -127,6 +129,13 @@ struct Peak {
     bytes: f64,
     /// True if the groups know what it was made of.
     is_known: bool,
+}
+
+/// Another moment that stands out.
+#[derive(Serialize)]
+struct OtherPeak {
+    time_s: f64,
+    bytes: f64,
 }
 
 #[derive(Serialize)]
@@ -224,6 +233,12 @@ impl<'a> Document<'a> {
                     bytes: peak.bytes.to_f64(),
                     is_known: timeline.at_peak.is_some(),
                 }),
+            spikes: (report.spikes.iter())
+                .map(|spike| OtherPeak {
+                    time_s: spike.peak.time_ns as f64 / 1e9,
+                    bytes: spike.peak.in_use.bytes_f64().round(),
+                })
+                .collect(),
             markers: (run.markers.iter())
                 .map(|marker| Marker {
                     time_s: marker.time_ns as f64 / 1e9,
@@ -245,13 +260,14 @@ fn label_keys(profile: &Profile) -> Vec<&str> {
     keys.into_iter().filter(|&key| key != ANY_LABEL).collect()
 }
 
-/// A group's numbers at the beginning, at the end of each step, and at the peak.
+/// A group's numbers at the beginning, at the end of each step, at the peak, and at other spikes.
 fn series(report: &Report<'_>, group: usize, is_exact: bool) -> Vec<Vec<Number>> {
     let timeline = report.timeline;
     let moments = [&timeline.at_start]
         .into_iter()
         .chain(timeline.steps.iter().map(|step| &step.groups))
-        .chain(&timeline.at_peak);
+        .chain(&timeline.at_peak)
+        .chain(&timeline.looked);
     let count = if is_exact { VALUES } else { SERIES };
     let mut series: Vec<Vec<Number>> = (0..count).map(|_| Vec::new()).collect();
     let mut before = Moment::default();

@@ -217,11 +217,12 @@ function curveOf(data, groups) {
 /** The time of a moment, in seconds after the start. */
 function timeOf(data, moment) {
   if (moment === 0) return data.from_s;
-  if (moment > data.steps.end_s.length) return data.peak.time_s;
+  const last = data.steps.end_s.length;
+  if (moment > last) return [...(data.peak?.is_known ? [data.peak] : []), ...data.spikes][moment - last - 1].time_s;
   return Math.min(data.steps.end_s[moment - 1], data.duration_s);
 }
 
-/** The moment whose time is nearest to a time; the peak is not among them. */
+/** The moment whose time is nearest to a time; peaks are not among them. */
 function momentAt(data, time) {
   let nearest = 0;
   for (let moment = 1; moment <= data.steps.end_s.length; moment++) {
@@ -244,7 +245,7 @@ function linkOf({ view, unit, a, b, by, search, found }) {
  */
 function chosenBy(data, link) {
   const said = new URLSearchParams(link);
-  const most = data.steps.end_s.length + (data.peak?.is_known ? 1 : 0);
+  const most = data.steps.end_s.length + (data.peak?.is_known ? 1 : 0) + data.spikes.length;
   const isMoment = (text) => /^\d{1,5}$/.test(text) && Number(text) <= most;
   const chosen = {};
   const take = (key, name, isThere, value = (text) => text) => {

@@ -73,6 +73,7 @@ function besideTheWhole() {
 function nameOfMoment(moment) {
   if (moment === 0) return data.from_s > 0 ? `${seconds(data.from_s)} (what is known begins)` : "the start";
   if (moment === peak) return `${seconds(data.peak.time_s)} (the peak)`;
+  if (moment > last) return `${seconds(timeOf(data, moment))} (a peak)`;
   return seconds(timeOf(data, moment)) + (moment === last ? " (the end)" : "");
 }
 
@@ -122,6 +123,11 @@ function drawTimeline(beside) {
   const { end_s, in_use, in_use_error, highest, allocated } = data.steps;
   const most = Math.max(1, data.peak?.bytes ?? 0, ...highest);
   const y = (value) => floor - (Math.max(0, value) / most) * (floor - MARGIN.top);
+  const peakMark = ({ time_s, bytes: height }, name, moment, r) => {
+    const made = svg("circle", { class: "peak", cx: x(time_s), cy: y(height), r, ...(moment === null ? {} : { "data-moment": moment }) });
+    made.append(svg("title", {}, `${name}: ${bytes(height)} at ${seconds(time_s)}`));
+    return made;
+  };
   const parts = [];
   const line = (points) => points.map(([px, py], n) => `${n ? "L" : "M"}${px.toFixed(1)} ${py.toFixed(1)}`).join("");
 
@@ -176,10 +182,9 @@ function drawTimeline(beside) {
     parts.push(made);
   }
   if (data.peak && data.peak.time_s >= data.from_s) {
-    const made = svg("circle", { class: "peak", cx: x(data.peak.time_s), cy: y(data.peak.bytes), r: 4 });
-    made.append(svg("title", {}, `peak: ${bytes(data.peak.bytes)} at ${seconds(data.peak.time_s)}`));
-    parts.push(made);
+    parts.push(peakMark(data.peak, "peak", peak, 4));
   }
+  data.spikes.forEach((spike, n) => parts.push(peakMark(spike, "a peak", (peak ?? last) + 1 + n, 3)));
   const needs_a = VIEWS[state.view].needs_a;
   const [at_a, at_b] = [x(timeOf(data, state.a)), x(timeOf(data, state.b))];
   if (needs_a) {
@@ -200,15 +205,16 @@ function listenToTimeline() {
     return momentAt(data, scaleOf(picture.clientWidth).time(event.clientX - box.left));
   };
   picture.addEventListener("pointerdown", (event) => {
-    from = { moment: moment(event), x: event.clientX };
+    const mark = event.target.dataset.moment;
+    from = { moment: moment(event), chosen: mark === undefined ? moment(event) : Number(mark), x: event.clientX };
     picture.setPointerCapture(event.pointerId);
   });
   const to = (event) => {
     if (from === null) return;
     const here = moment(event);
     if (Math.abs(event.clientX - from.x) < 4) {
-      state.b = from.moment;
-      if (state.a > state.b) state.a = 0;
+      state.b = from.chosen;
+      if (timeOf(data, state.a) > timeOf(data, state.b)) state.a = 0;
     } else {
       state.a = Math.min(from.moment, here);
       state.b = Math.max(from.moment, here);
@@ -225,7 +231,7 @@ function listenToTimeline() {
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
-    const b = state.b === peak ? momentAt(data, data.peak.time_s) : state.b;
+    const b = state.b > last ? momentAt(data, timeOf(data, state.b)) : state.b;
     if (event.shiftKey) state.a = Math.min(Math.max(state.a + step, 0), b);
     else state.b = Math.min(Math.max(b + step, 0), last);
     state.a = Math.min(state.a, state.b);

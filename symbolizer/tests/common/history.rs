@@ -187,6 +187,24 @@ impl Truth {
         best.1
     }
 
+    /// The record behind which the most bytes were in use after a time up to another one, or the
+    /// last record before; the first of equal ones.
+    pub(crate) fn highest_record(&self, after: u64, until: u64) -> u64 {
+        let is_before = |&(time, _): &(u64, u64)| time <= after && after > 0;
+        let came = self.blocks.iter().map(|block| block.came);
+        let went = self.blocks.iter().filter_map(|block| block.went);
+        let mut events: Vec<(u64, u64)> = came.chain(went).collect();
+        events.sort_by_key(|(_, record)| *record);
+        let before = events.iter().filter(|event| is_before(event)).next_back();
+        let mut best = before.map_or(0, |(_, record)| *record);
+        for &(time, record) in events.iter().filter(|event| !is_before(event)) {
+            if time <= until && self.in_use_after(record) > self.in_use_after(best) {
+                best = record;
+            }
+        }
+        best
+    }
+
     pub(crate) fn at_record(&self, record: u64) -> ByStack {
         self.sum(
             |b| b.came.1 <= record,

@@ -14,7 +14,7 @@ const last = data.steps.end_s.length;
 const nameOf = (frame) => data.texts[data.frames[frame][0]];
 
 const moments = [];
-for (let moment = 0; moment <= last + (data.peak?.is_known ? 1 : 0); moment++) {
+for (let moment = 0; moment <= last + (data.peak?.is_known ? 1 : 0) + data.spikes.length; moment++) {
   const number = (group, view, unit) => model.numberOf(group, view, unit, 0, moment).value;
   moments.push({
     time: model.timeOf(data, moment),

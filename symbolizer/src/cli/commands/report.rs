@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Groups, Kept, Report, ReportMoment, Rows, SiteMap, ViewError, note_life,
-    rows_at_peak, timeline_of_log,
+    Bytes, Confidence, Detail, Groups, Heights, Kept, Looks, Profile, Report, ReportMoment, Rows,
+    SiteMap, Spike, ViewError, highest, note_life, timeline_of_log,
 };
 
 use crate::cli::inputs::logs::Logs;
@@ -61,6 +61,9 @@ pub(crate) struct Args {
 /// Most numbers of moments and stacks, each of which takes 64 bytes while the page is made.
 const MOST_NUMBERS: usize = 5_000_000;
 
+/// Most spikes that can be chosen.
+const MOST_SPIKES: usize = 20;
+
 fn up_to<const MOST: usize>(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|n| (1..=MOST).contains(n));
     number.ok_or_else(|| format!("a whole number from 1 to {MOST}"))
@@ -82,23 +85,30 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let labels = &args.logs.labels;
     let failed = |error| input.view_error(ViewError::Read(error));
 
-    let mut profile = one::whole_log(&args.logs.name(), &input, labels, Rows::Whole.detail())?;
+    let detail = Detail {
+        spikes: true,
+        ..Rows::Whole.detail()
+    };
+    let mut profile = one::whole_log(&args.logs.name(), &input, labels, detail)?;
     let mut symbols = args.logs.symbols(&profile)?;
     let suppressed = args.suppressions.frames(&profile, &symbols)?;
     let log = labels.part(input.log()?).without(&suppressed);
     if !suppressed.is_empty() {
         args.suppressions.apply(&mut profile, &symbols)?;
         let words = std::mem::take(&mut profile.filtered);
-        profile = log.profile(Rows::Whole.detail(), |_| {}).map_err(failed)?;
+        profile = log.profile(detail, |_| {}).map_err(failed)?;
         note_life(&mut profile.run);
         profile.filtered = words;
         symbols = args.logs.symbols(&profile)?;
     }
 
     let progress = Progress::bytes("finding the peak", input.len());
-    let at_peak = rows_at_peak(log, &profile, Rows::Whole, |offset| progress.at(offset));
+    let heights = Heights::of_log(log, &profile, args.steps, Rows::Whole, &[], |offset| {
+        progress.at(offset)
+    });
     progress.finish();
-    let at_peak = at_peak.map_err(failed)?;
+    let at_peak = heights.map_err(failed)?.rows_at_peak;
+    let spikes = spikes(&profile);
 
     let sites = SiteMap::of(&profile, &symbols);
     let kept = Kept::of(&profile, &at_peak, args.stacks, |stack| sites.own(stack));
@@ -112,6 +122,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             rows: Rows::Whole,
             count: kept.groups(),
             of: |row: usize| kept.group_of(profile.rows.get(row)?.stack),
+            looks: Looks {
+                groups: &spikes.iter().map(|it| it.peak.record).collect::<Vec<u64>>(),
+                ..Looks::default()
+            },
         },
         |totals| ReportMoment::from(totals),
         |offset| progress.at(offset),
@@ -125,6 +139,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         sites: &sites,
         kept: &kept,
         timeline: &timeline,
+        spikes: &spikes,
         confidence: args.confidence,
         title: &args.title,
         precision: &how_exact(&profile),
@@ -142,4 +157,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// The spikes that can be chosen beside the peak of all.
+fn spikes(profile: &Profile) -> Vec<Spike> {
+    let spikes = profile.detail.spikes.as_deref().unwrap_or_default();
+    let peak = profile.peak.unwrap_or_default();
+    let mut highest = highest(spikes, MOST_SPIKES);
+    highest.retain(|spike| spike.peak.record != peak.record);
+    highest
 }

@@ -1,6 +1,7 @@
 //! `heapprof timeline`: shows bytes in use and the rate of allocation over time.
 
 mod json;
+mod peaks;
 mod svg;
 
 use std::io::{self, Write};
@@ -8,9 +9,10 @@ use std::path::PathBuf;
 
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
-    By, Bytes, GroupMap, Groups, Printable, Profile, Rows, SiteKey, SiteMap, Symbols, Timeline,
-    ViewError, cut_middle, rows_at_peak, timeline_of_log,
+    By, Bytes, Detail, GroupMap, Groups, Heights, Looks, Printable, Profile, Rows, SiteKey,
+    SiteMap, Symbols, Timeline, ViewError, cut_middle, timeline_of_log,
 };
+use peaks::Peak;
 
 use crate::cli::inputs::logs::Logs;
 use crate::cli::inputs::one;
@@ -24,16 +26,16 @@ use crate::cli::output::width::stdout_width;
 
 /// Show bytes in use and the rate of allocation over time
 ///
-/// A line of text for each curve; --csv, --svg and --json for other programs. --top K adds the
-/// bytes in use of the K sites that held the most when the whole program did; --by, of the
-/// processes, threads, types and so on.
+/// A line of text for each curve, and a list of the highest peaks with the sites that made each;
+/// --csv, --svg and --json for other programs. --top K adds the bytes in use of the K sites that
+/// held the most at these peaks; --by, of the processes, threads, types and so on.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     logs: Logs,
 
-    /// Draw a curve for each of the K sites with the most memory at the peak [default: 0, with
-    /// --by 5]
+    /// Draw a curve for each of the K sites with the most memory at one of the highest peaks
+    /// [default: 0, with --by 5]
     #[arg(long, value_name = "K", value_parser = count, allow_negative_numbers = true)]
     top: Option<usize>,
 
@@ -82,22 +84,39 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(by) if by.divides_rows() => Rows::ByThread,
         _ => Rows::Whole,
     };
-    let profile = one::whole_log(&name, &input, labels, rows.detail())?;
-    let curves = match args.top.unwrap_or(args.by.map_or(0, |_| 5)) {
-        0 => Curves::default(),
-        most => {
-            let progress = Progress::bytes("finding the peak", input.len());
-            let held = rows_at_peak(log, &profile, rows, |offset| progress.at(offset));
-            progress.finish();
-            let symbols = args.logs.symbols(&profile)?;
-            Curves::of(&profile, &symbols, args.by, &held.map_err(failed)?, most)
-        }
+    let detail = Detail {
+        spikes: true,
+        ..rows.detail()
     };
+    let profile = one::whole_log(&name, &input, labels, detail)?;
     let wide = stdout_width().unwrap_or(100).saturating_sub(BESIDE).max(8);
     let steps = match args.steps {
         Some(steps) => steps,
         None if args.csv || args.svg || args.json => 200,
         None => wide,
+    };
+    let most = args.top.unwrap_or(args.by.map_or(0, |_| 5));
+    // The other forms have no place for a list.
+    let spikes = match args.csv || args.svg {
+        true => Vec::new(),
+        false => peaks::listed(&profile),
+    };
+    let named = match most > 0 || !spikes.is_empty() {
+        true => Named::of(&profile, &args.logs.symbols(&profile)?, args.by),
+        false => Named::default(),
+    };
+    let (curves, heights) = match most {
+        0 => Default::default(),
+        most => {
+            let progress = Progress::bytes("finding the peaks", input.len());
+            let behind = peaks::records_of_peaks(&peaks::listed(&profile));
+            let heights = Heights::of_log(log, &profile, steps, rows, &behind, |offset| {
+                progress.at(offset)
+            });
+            progress.finish();
+            let heights = heights.map_err(failed)?;
+            (Curves::of(&named, &heights, most), heights)
+        }
     };
     let progress = Progress::bytes("drawing", input.len());
     let timeline = timeline_of_log(
@@ -108,12 +127,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             rows,
             count: curves.names.len(),
             of: |row: usize| curves.of_row.get(row).copied().flatten(),
+            looks: Looks {
+                steps: &heights.records,
+                rows: &peaks::records(&spikes),
+                ..Looks::default()
+            },
         },
         |totals| totals.in_use.bytes_f64(),
         |offset| progress.at(offset),
     );
     progress.finish();
     let timeline = timeline.map_err(failed)?;
+    let peaks = Peak::all(&spikes, &timeline.rows, &named);
     if args.csv {
         // The others have a place for it.
         for line in profile.circumstances() {
@@ -126,9 +151,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         } else if args.svg {
             svg::write(&timeline, &curves.names, &profile, out)
         } else if args.json {
-            json::write(&timeline, &curves.names, args.by, &profile, out)
+            json::write(&timeline, &curves.names, &peaks, args.by, &profile, out)
         } else {
-            write_text(&timeline, &curves.names, &profile, args.logs.at_peak(), out)
+            let at_peak = args.logs.at_peak();
+            write_text(&timeline, &curves.names, &profile, at_peak, out)?;
+            peaks::write(&peaks, at_peak, out)?;
+            for line in profile.circumstances() {
+                writeln!(out, "{line}")?;
+            }
+            Ok(())
         }
     })
 }
@@ -137,6 +168,48 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn begins_at(profile: &Profile) -> u64 {
     let checkpoint = profile.run.checkpoint.as_ref();
     checkpoint.map_or(0, |checkpoint| checkpoint.time_ns)
+}
+
+/// The sites of a profile, or other groups.
+#[derive(Default)]
+struct Named {
+    names: Vec<String>,
+    /// The site or group that a row's blocks belong to.
+    of_row: Vec<Option<usize>>,
+}
+
+impl Named {
+    fn of(profile: &Profile, symbols: &Symbols, by: Option<By>) -> Named {
+        match by {
+            None => {
+                let map = SiteMap::of(profile, symbols);
+                let rows = profile.rows.iter();
+                Named {
+                    names: map.keys().iter().map(site_name).collect(),
+                    of_row: rows.map(|row| map.own(row.stack)).collect(),
+                }
+            }
+            Some(by) => {
+                let map = GroupMap::of(profile, symbols, by);
+                let rows = 0..map.parts();
+                Named {
+                    names: map.names().to_vec(),
+                    of_row: rows.map(|row| Some(map.own(row))).collect(),
+                }
+            }
+        }
+    }
+
+    /// Bytes by site, of those by row.
+    fn sums(&self, of_rows: &[f64]) -> Vec<f64> {
+        let mut sums = vec![0.0; self.names.len()];
+        for (group, bytes) in self.of_row.iter().zip(of_rows) {
+            if let Some(group) = *group {
+                sums[group] += bytes;
+            }
+        }
+        sums
+    }
 }
 
 /// The groups that have a curve of their own.
@@ -148,32 +221,13 @@ struct Curves {
 }
 
 impl Curves {
-    /// Those with the most at the peak, of which each row held so much.
-    fn of(
-        profile: &Profile,
-        symbols: &Symbols,
-        by: Option<By>,
-        held: &[f64],
-        most: usize,
-    ) -> Curves {
-        let (all, of_row): (Vec<String>, Vec<Option<usize>>) = match by {
-            None => {
-                let map = SiteMap::of(profile, symbols);
-                let rows = profile.rows.iter();
-                let names = map.keys().iter().map(site_name).collect();
-                (names, rows.map(|row| map.own(row.stack)).collect())
-            }
-            Some(by) => {
-                let map = GroupMap::of(profile, symbols, by);
-                let rows = 0..map.parts();
-                let names = map.names().to_vec();
-                (names, rows.map(|row| Some(map.own(row))).collect())
-            }
-        };
-        let mut sums = vec![0.0; all.len()];
-        for (group, bytes) in of_row.iter().zip(held) {
-            if let Some(group) = *group {
-                sums[group] += bytes;
+    /// Those with the most at any of the highest peaks.
+    fn of(named: &Named, heights: &Heights, most: usize) -> Curves {
+        let all = &named.names;
+        let mut sums = named.sums(&heights.rows_at_peak);
+        for rows in &heights.rows_behind {
+            for (most, sum) in sums.iter_mut().zip(named.sums(rows)) {
+                *most = sum.max(*most);
             }
         }
         let mut largest: Vec<usize> = (0..all.len()).filter(|&i| sums[i] > 0.0).collect();
@@ -189,7 +243,7 @@ impl Curves {
         }
         Curves {
             names: largest.iter().map(|&group| all[group].clone()).collect(),
-            of_row: (of_row.iter())
+            of_row: (named.of_row.iter())
                 .map(|group| group.and_then(|group| curve_of[group]))
                 .collect(),
         }
@@ -241,10 +295,7 @@ fn write_text(
             Some(width) => writeln!(out, "{}", cut_middle(&name, width))?,
             None => writeln!(out, "{name}")?,
         }
-        // A group whose blocks come and go within a step has its most at the peak of all, if
-        // anywhere.
-        let at_peak = timeline.at_peak.as_ref().map_or(0.0, |groups| groups[i]);
-        let most = values.iter().copied().fold(at_peak, f64::max);
+        let most = values.iter().copied().fold(0.0, f64::max);
         writeln!(
             out,
             "{:<12}{}  up to {}",
@@ -282,9 +333,6 @@ fn write_text(
                 String::new()
             }
         )?;
-    }
-    for line in profile.circumstances() {
-        writeln!(out, "{line}")?;
     }
     Ok(())
 }

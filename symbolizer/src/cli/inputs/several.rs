@@ -168,7 +168,7 @@ fn on_one_clock(view: &View, first_ns: Option<u64>) -> View {
 }
 
 fn names_the_peak(view: &View) -> bool {
-    let is_it = |moment: &Moment| matches!(moment, Moment::Peak);
+    let is_it = |moment: &Moment| *moment == Moment::Peak || moment.is_spike();
     match view {
         View::Whole => false,
         View::At(at) | View::Survivors { at, .. } => is_it(at),
@@ -208,7 +208,10 @@ fn refuse_no_time(view: &View, parts: &[(String, Profile)]) -> Result<(), Failur
 
 /// Returns true if its times, if it has any, are each process's own.
 fn is_since_the_start(view: &View) -> bool {
-    let is_of_a_clock = |moment: &Moment| matches!(moment, Moment::Wall(_) | Moment::TimeOfDay(_));
+    let is_of_a_clock = |moment: &Moment| match moment {
+        Moment::PeakNear(near) => matches!(**near, Moment::Wall(_) | Moment::TimeOfDay(_)),
+        moment => matches!(moment, Moment::Wall(_) | Moment::TimeOfDay(_)),
+    };
     match view {
         View::Whole => true,
         View::At(at) | View::Survivors { at, .. } => !is_of_a_clock(at),

@@ -1,10 +1,12 @@
-//! Detail keeper: collects the rows by thread and the events of sampled blocks during a fold.
+//! Detail keeper: collects the rows by thread, the events of sampled blocks, and the spikes during
+//! a fold.
 
 use std::collections::HashMap;
 
 use heapprof_core::{Estimate, Ledger, Row, SizeClass};
 use heapprof_format::{Alloc, Free};
 
+use crate::history::spikes::{Point, SpikesSoFar};
 use crate::model::detail::{Block, Detail, Detailed, Event, ThreadRow};
 use crate::model::special_threads::NOT_KEPT;
 
@@ -17,6 +19,7 @@ pub(crate) struct Keeper {
     number_of: HashMap<(u32, u32), u32>,
     pairs: Vec<(u32, u32)>,
     events: Vec<Event>,
+    spikes: SpikesSoFar,
 }
 
 impl Keeper {
@@ -87,6 +90,17 @@ impl Keeper {
         }
     }
 
+    /// The bytes in use are these behind a record. If they `begin`, they were in use before the
+    /// first event.
+    #[inline]
+    pub(crate) fn in_use(&mut self, begin: bool, point: impl FnOnce() -> Point) {
+        match (self.wanted.spikes, begin) {
+            (false, _) => {}
+            (true, false) => self.spikes.at(point()),
+            (true, true) => self.spikes.begin(point()),
+        }
+    }
+
     pub(crate) fn finish(self) -> Detailed {
         let threads = self.ledger.rows().map(|row| {
             let (stack, thread) = self.pairs[row.stack as usize];
@@ -98,6 +112,7 @@ impl Keeper {
         Detailed {
             threads: self.wanted.threads.then(|| threads.collect()),
             events: self.wanted.events.then_some(self.events),
+            spikes: (self.wanted.spikes).then(|| self.spikes.finish()),
         }
     }
 }

@@ -5,6 +5,7 @@ use heapprof_core::{Estimate, Fixed, Ledger, SizeClass};
 use heapprof_format::{Alloc, Checkpoint, Free, Passed, Record, Sums};
 
 use super::Fold;
+use crate::history::spikes::Point;
 use crate::model::peak::Peak;
 use crate::model::span::Cut;
 
@@ -41,6 +42,13 @@ impl Fold {
 
     pub(super) fn resumed(&mut self) {
         self.resuming = false;
+        let since_ns = self.profile.run.checkpoint.map_or(0, |it| it.time_ns);
+        let (record, ledger) = (self.records, &self.ledger);
+        self.keeper.in_use(true, || Point {
+            record,
+            time_ns: since_ns,
+            in_use: ledger.total().in_use,
+        });
         if let Some(history) = &mut self.history {
             history.begun();
         }

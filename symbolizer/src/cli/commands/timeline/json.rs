@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use heapprof_symbolizer::{By, Json, Profile, RecordingConditions, Timeline};
 use serde::Serialize;
 
+use super::peaks;
 use crate::cli::output::document::Head;
 
 #[derive(Serialize)]
@@ -16,6 +17,8 @@ struct Document<'a> {
     duration_ns: u64,
     step_ns: u64,
     peak: Option<Peak>,
+    /// The highest spikes.
+    peaks: Vec<peaks::Document<'a>>,
     /// The kind of the groups, if they are no sites.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<&'static str>,
@@ -52,6 +55,7 @@ struct Step<'a> {
 pub(super) fn write(
     timeline: &Timeline<f64>,
     names: &[String],
+    peaks: &[peaks::Peak],
     by: Option<By>,
     profile: &Profile,
     out: &mut impl Write,
@@ -68,6 +72,7 @@ pub(super) fn write(
                 time_ns: peak.time_ns,
                 bytes: peak.bytes.to_f64(),
             }),
+        peaks: peaks.iter().map(peaks::Peak::document).collect(),
         by: by.map(By::name),
         sites: by.is_none().then_some(names),
         groups: by.map(|_| names),
