@@ -133,6 +133,11 @@ impl Format {
         matches!(self, Format::Pprof | Format::Otlp)
     }
 
+    /// Returns true if it has names beside the addresses.
+    pub fn has_names(self) -> bool {
+        !matches!(self, Format::Gperftools | Format::Jemalloc)
+    }
+
     /// Returns true if it has a place for numbers other than the four.
     pub fn shows_pasts(self) -> bool {
         matches!(

@@ -109,6 +109,7 @@ pub use model::run::{Ending, Marker, Notice, Regime, Run};
 pub use model::span::{Cut, Outside, Span};
 pub use naming::coverage::{Coverage, Share as CoverageShare};
 pub use naming::filter::{Filter, retain_stacks};
+pub use naming::fold_library::fold_library;
 pub use naming::group::{By, Group, GroupMap, groups};
 pub use naming::growing::GrowingNames;
 pub use naming::paths::Paths;

@@ -9,6 +9,7 @@ pub(crate) mod coverage;
 pub(crate) mod crate_name;
 pub(crate) mod filter;
 pub(crate) mod flame;
+pub(crate) mod fold_library;
 pub(crate) mod group;
 pub(crate) mod growing;
 pub(crate) mod paths;

@@ -21,6 +21,7 @@ mod exporters;
 mod finding;
 mod firefox;
 mod fold;
+mod fold_library;
 mod foreign_inputs;
 mod hostile_terminal;
 mod info_view;

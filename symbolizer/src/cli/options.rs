@@ -9,6 +9,7 @@ pub(crate) mod choice;
 pub(crate) mod confidence;
 pub(crate) mod debuginfod;
 pub(crate) mod filter;
+pub(crate) mod fold_library;
 pub(crate) mod limit;
 pub(crate) mod measure;
 pub(crate) mod quantity;

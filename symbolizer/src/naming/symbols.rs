@@ -252,6 +252,11 @@ impl Symbols {
         self.frames.retain(|_, frames| !frames.is_empty());
     }
 
+    /// Gives a place these frames, in place of those that it has.
+    pub(crate) fn replace_frames(&mut self, place: Place, frames: Vec<Frame>) {
+        self.frames.insert(place, frames);
+    }
+
     fn take(&mut self, module: u32, answer: ModuleSymbols, is_ours: bool) {
         let bias = self.biases.get(module as usize).copied().unwrap_or(0);
         for (svma, frames) in answer.iter().filter(|(_, frames)| !frames.is_empty()) {

@@ -11,6 +11,7 @@ use crate::model::measure::Measure;
 use crate::model::metric::Numbers;
 use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::crate_name::without_return_type;
+use crate::naming::fold_library::fold;
 use crate::naming::group::{By, parts};
 use crate::naming::site::is_plumbing;
 use crate::naming::symbols::Symbols;
@@ -341,11 +342,7 @@ impl Paths<'_> {
         }
         path.reverse();
         if self.folds {
-            let mut was_plumbing = false;
-            path.retain(|step| {
-                let is_inside = std::mem::replace(&mut was_plumbing, step.plumbing);
-                step.asked || !(is_inside && step.plumbing)
-            });
+            fold(&mut path, |step| step.plumbing, |step| step.asked);
         }
         path
     }

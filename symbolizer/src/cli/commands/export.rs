@@ -9,6 +9,7 @@ use crate::cli::inputs::source::Source;
 use crate::cli::options::choice::choice;
 use crate::cli::options::confidence;
 use crate::cli::options::filter::FilterArgs;
+use crate::cli::options::fold_library::FoldArgs;
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
@@ -25,6 +26,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     filter: FilterArgs,
+
+    #[command(flatten)]
+    fold: FoldArgs,
 
     /// Output format
     #[arg(short, long, value_name = "FORMAT", value_parser = choice::<Format>())]
@@ -70,6 +74,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             format.name()
         )));
     }
+    if args.fold.is_set() && !format.has_names() {
+        return Err(Failure::Senseless(format!(
+            "--fold-library is about names, and {} has addresses alone; its readers look these up themselves",
+            format.name()
+        )));
+    }
     if args.source.files.len() > 1 && !args.source.joined && format == Format::Firefox {
         return Err(Failure::Senseless(
             "the Firefox profiler shows blocks in time, and several processes have no common one here; with --joined they have"
@@ -92,6 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;
     args.filter.apply(&mut profile, &mut symbols)?;
+    args.fold.apply(&mut profile, &mut symbols);
     if format == Format::Csv {
         note_circumstances(&profile);
     }

@@ -10,6 +10,7 @@ use heapprof_symbolizer::{
 use crate::cli::inputs::logs::Logs;
 use crate::cli::inputs::one;
 use crate::cli::options::confidence;
+use crate::cli::options::fold_library::FoldArgs;
 use crate::cli::options::suppressions::SuppressionArgs;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
@@ -29,6 +30,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     suppressions: SuppressionArgs,
+
+    #[command(flatten)]
+    fold: FoldArgs,
 
     /// Moments that can be chosen: so many steps of time, up to 1000
     #[arg(long, value_name = "N", default_value_t = 150, value_parser = up_to::<1000>, allow_negative_numbers = true)]
@@ -133,6 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     progress.finish();
     let timeline = timeline.map_err(failed)?;
 
+    args.fold.apply(&mut profile, &mut symbols);
     let report = Report {
         profile: &profile,
         symbols: &symbols,
