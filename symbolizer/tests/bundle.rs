@@ -418,7 +418,7 @@ fn the_perf_map_of_code_made_at_run_time() {
         .write("jit.map", "777700001000 20 JS:*hot /app/x.js:3\n");
     let map = case.world.path("jit.map").display().to_string();
     case.options = vec!["--perf-map".into(), map];
-    case.name = "JS:*hot /app/x.js:3";
+    case.name = "JS:hot /app/x.js:3";
     case.holds();
 }
 
@@ -432,7 +432,7 @@ fn the_perf_map_below_a_sysroot() {
     );
     let root = case.world.path("root").display().to_string();
     case.options = vec!["--sysroot".into(), root];
-    case.name = "LazyCompile:~cold";
+    case.name = "JS:cold";
     case.holds();
 }
 

@@ -62,6 +62,18 @@ fn node_names_its_own_code() {
     assert!(asked > 0, "no walk led through JavaScript:\n{said}");
     let before = outputs(&log);
     assert!(before[0].contains("JS:"), "{}", before[0]);
+    // Interpreted or compiled, it is one function.
+    let tree = Run::heapprof().args(["tree", "--all-frames", "--min", "0"]);
+    let tree = tree.arg(&log).run().well().stdout;
+    let names = tree
+        .lines()
+        .filter_map(|line| Some(&line[line.find("JS:")?..]));
+    let own: BTreeSet<&str> = names.filter(|name| name.contains("fillBuffers")).collect();
+    assert_eq!(own.len(), 1, "{own:?}");
+    assert!(
+        own.iter().all(|name| name.starts_with("JS:fillBuffers ")),
+        "{own:?}"
+    );
     // From the process's first function to the script's own and on.
     let folded = Run::heapprof()
         .args(["export", "--format", "folded"])

@@ -5,6 +5,10 @@
 //! no times. If code takes the place of other code, the later line counts, and the report says how
 //! many addresses that concerns.
 //!
+//! V8 compiles one function several times: for its interpreter, and by each of its compilers. Each
+//! piece of code has an entry, whose name has a tag and a mark of the compiler. All are one
+//! function.
+//!
 //! Anybody may write to `/tmp`, and process ids are reused. A file there is believed only if it is
 //! a regular file of root or of the user, and is newer than the start of the profiled process. A
 //! file that the user names, or that lies below a sysroot, is believed as it is.
@@ -15,6 +19,7 @@ use super::names::Names;
 use super::report::{Outcome, Role};
 use crate::regular_file::{OpenError, RegularFile};
 use crate::resolve::archive;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -106,7 +111,7 @@ pub(crate) fn resolve(
         .zip(found)
         .filter_map(|(&avma, name)| {
             let frame = Frame {
-                function: Some(names.function(name?)),
+                function: Some(names.function(&without_tier(name?))),
                 file: None,
                 line: None,
                 column: None,
@@ -199,7 +204,7 @@ fn latest<'a>(map: &'a [u8], avmas: &[u64], ambiguous: &mut u64) -> Vec<Option<&
             match names[at] {
                 None => names[at] = Some(name),
                 Some(last) => {
-                    *ambiguous += u64::from(last != name);
+                    *ambiguous += u64::from(without_tier(last) != without_tier(name));
                     open.close(at);
                 }
             }
@@ -207,6 +212,21 @@ fn latest<'a>(map: &'a [u8], avmas: &[u64], ambiguous: &mut u64) -> Vec<Option<&
         }
     }
     names
+}
+
+/// The name of a function without V8's tier: `JS:f x.js:3:1` of `LazyCompile:~f x.js:3:1`,
+/// `Function:*f x.js:3:1` and `JS:^f x.js:3:1`. Other names are as they are.
+fn without_tier(name: &[u8]) -> Cow<'_, [u8]> {
+    const TAGS: [&[u8]; 5] = [b"JS:", b"LazyCompile:", b"Function:", b"Script:", b"Eval:"];
+    // Interpreted, and compiled by Sparkplug, Maglev or TurboProp, and TurboFan.
+    const MARKS: &[u8] = b"~^+*";
+    let Some(rest) = TAGS.iter().find_map(|tag| name.strip_prefix(*tag)) else {
+        return Cow::Borrowed(name);
+    };
+    match rest.split_first() {
+        Some((mark, rest)) if MARKS.contains(mark) => Cow::Owned([TAGS[0], rest].concat()),
+        _ => Cow::Borrowed(name),
+    }
 }
 
 /// `START SIZE NAME`
@@ -290,6 +310,42 @@ mod tests {
             ]
         );
         assert_eq!(ambiguous, 3, "1000, 101f and 1085 had other code before");
+    }
+
+    #[test]
+    fn a_function_is_one_whatever_v8_compiled_it_with() {
+        let is = |name: &str| String::from_utf8(without_tier(name.as_bytes()).into()).unwrap();
+        for tier in [
+            "LazyCompile:~",
+            "LazyCompile:*",
+            "Function:~",
+            "JS:~",
+            "JS:^",
+            "JS:+",
+            "JS:*",
+            "Eval:~",
+        ] {
+            assert_eq!(
+                is(&format!("{tier}f /x.js:3:1")),
+                "JS:f /x.js:3:1",
+                "{tier}"
+            );
+        }
+        // The whole of a script has no name.
+        assert_eq!(is("Script:~ /x.js:1:1"), is("JS:^ /x.js:1:1"));
+        for other in [
+            "Builtin:ArrayPush",
+            "Function:f",
+            "BytecodeHandler:Star",
+            "~f",
+            "JS:",
+            "RegExp:^a*",
+            "void Direct.handle(int)",
+        ] {
+            assert_eq!(is(other), other);
+        }
+        let map = "1000 10 JS:^f x.js:1\n1000 10 JS:*f x.js:1\n";
+        assert_eq!(names(map, &[0x1001]).1, 0, "no other function was there");
     }
 
     /// Quadratic work here would be 10^11 steps.
