@@ -7,6 +7,7 @@
 pub(crate) mod allocator_name;
 pub(crate) mod coverage;
 pub(crate) mod crate_name;
+pub(crate) mod emergency_pool;
 pub(crate) mod filter;
 pub(crate) mod flame;
 pub(crate) mod fold_library;

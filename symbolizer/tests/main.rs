@@ -15,6 +15,7 @@ mod debuginfod_command;
 mod debuginfod_world;
 mod definitions;
 mod differences;
+mod emergency_pool;
 mod explain;
 mod exporter_extremes;
 mod exporters;

@@ -260,3 +260,44 @@ fn go_shows_functions_files_lines_and_inlined_frames_of_the_exported_profile() {
         assert!(eight.contains("8388608B"), "{eight}");
     }
 }
+
+/// jemalloc's own dumps have frames of its profiler on top: these are no sites.
+#[test]
+fn jemallocs_own_dumps_have_the_programs_sites() {
+    const PROGRAM: &str = "
+        #include <stdlib.h>
+        void *kept[1000];
+        __attribute__((noipa)) void allocates(void) {
+            for (int i = 0; i < 1000; i++) kept[i] = malloc(10000);
+        }
+        int main(void) { allocates(); return kept[999] == 0; }
+    ";
+    let flags = [
+        "-g",
+        "-rdynamic",
+        "-l:libjemalloc.a",
+        "-lstdc++",
+        "-lm",
+        "-ldl",
+        "-pthread",
+    ];
+    let ran = Run::compiled("own_profiler", PROGRAM, &flags)
+        .without_library()
+        .env("MALLOC_CONF", "prof:true,prof_final:true,lg_prof_sample:12")
+        .run()
+        .well();
+    let dumps = ran.files_ending(".heap");
+    assert_eq!(dumps.len(), 1, "{:?}", ran.files());
+    let top = Run::heapprof()
+        .in_folder_of(&ran)
+        .args(["top", "--json", &dumps[0]])
+        .run()
+        .well();
+    let top: serde_json::Value = serde_json::from_str(&top.stdout).unwrap();
+    let sites = top["sites"].as_array().unwrap().iter();
+    let own = sites.filter(|site| site["self"]["in-use-bytes"].as_u64() > Some(0));
+    let own: Vec<&str> = own.filter_map(|site| site["function"].as_str()).collect();
+    assert_eq!(own[0], "allocates", "{own:?}");
+    let inside = |name: &&str| name.contains("prof_") || name.contains("malloc");
+    assert!(!own.iter().any(|name| inside(&name)), "{own:?}");
+}

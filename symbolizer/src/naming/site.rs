@@ -346,7 +346,29 @@ pub fn is_allocator(function: &str) -> bool {
     EXACT.contains(&function)
         || BEGIN.iter().any(|begin| function.starts_with(begin))
         || is_of_another_allocator(function)
+        || is_inside_jemalloc(function)
         || function.contains(" as core::alloc::global::GlobalAlloc>::")
+}
+
+/// Returns true if a function of that name is inside jemalloc, whose own profiler stands on top of
+/// the stacks in its dumps. Builds have prefixes: `je_prof_backtrace`, `_rjem_je_prof_backtrace`.
+fn is_inside_jemalloc(function: &str) -> bool {
+    const INSIDE: [&str; 9] = [
+        "prof_backtrace_impl",
+        "prof_backtrace",
+        "prof_tctx_create",
+        "prof_alloc_prep",
+        "imalloc",
+        "imalloc_body",
+        "imalloc_no_sample",
+        "malloc_default",
+        "do_rallocx",
+    ];
+    let is_prefix = |text: &str| {
+        text.is_empty() || text.ends_with('_') && (text.contains("je_") || text.contains("rjem_"))
+    };
+    let mut prefixes = INSIDE.iter().filter_map(|it| function.strip_suffix(it));
+    prefixes.any(is_prefix) || function.starts_with("void* newImpl<")
 }
 
 /// Returns true if a function of that name is one by which jemalloc, mimalloc, tcmalloc or snmalloc
@@ -417,6 +439,11 @@ mod tests {
             "je_arrow_private_mallocx",
             "mi_heap_malloc_aligned",
             "tc_newarray",
+            "prof_backtrace_impl",
+            "je_prof_tctx_create",
+            "_rjem_je_prof_backtrace",
+            "imalloc_body",
+            "void* newImpl<false>(unsigned long)",
             "<tikv_jemallocator::Jemalloc as core::alloc::global::GlobalAlloc>::realloc",
         ] {
             assert!(is_allocator(name), "{name}");
@@ -429,6 +456,8 @@ mod tests {
             "operator new_thing",
             "mi_collect",
             "je_parse",
+            "my_prof_backtrace",
+            "imalloc_table",
             "Pool::malloc",
         ] {
             assert!(!is_allocator(name), "{name}");

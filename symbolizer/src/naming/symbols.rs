@@ -97,6 +97,7 @@ impl Symbols {
         }
         symbols.name_by_perf_map(profile, &outside, search);
         symbols.name_by_input(profile);
+        symbols.name_emergency_pool(profile);
         symbols
     }
 
