@@ -185,3 +185,42 @@ fn what_is_temporary_is_said_where_it_is_shown() {
         assert!(said.contains("add -m temporary"), "{arguments:?}: {said}");
     }
 }
+
+/// A metric is found by the names that people and other programs have for it.
+#[test]
+fn metrics_have_other_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = crate::common::server_log(1);
+    let file = crate::common::write(folder.path(), "s.heaplog", &log);
+    let file = file.to_str().unwrap();
+    let shown = |metric: &str| crate::common::ok(&["top", "-m", metric, file]);
+    for (name, others) in [
+        (
+            "in-use-bytes",
+            &["in-use", "inuse", "inuse_space", "in_use_bytes"][..],
+        ),
+        ("in-use-objects", &["inuse_objects", "in-use-blocks"]),
+        (
+            "allocated-bytes",
+            &["allocated", "alloc_space", "alloc-bytes"],
+        ),
+        ("allocated-objects", &["allocations", "alloc_objects"]),
+        ("peak", &["peak_space", "peak-bytes"]),
+        ("growth", &["growth_space"]),
+    ] {
+        for other in others {
+            assert_eq!(shown(other), shown(name), "{other}");
+        }
+    }
+    refused(
+        &["top", "-m", "sideways", file],
+        &["--metric", "in-use-bytes"],
+    );
+    // In a file of limits, too.
+    let budget = "[[limit]]\nmetric = \"allocated\"\nat-most = \"1GiB\"\n";
+    let budget = crate::common::write(folder.path(), "b.toml", budget.as_bytes());
+    let budget = budget.to_str().unwrap();
+    let checked = heapprof(&["check", "--budget", budget, file]);
+    let said = stderr(&checked);
+    assert!(!said.contains("metric"), "{said}");
+}

@@ -1,8 +1,7 @@
 //! Measure options: which number of the heap a command shows, and what counts as temporary.
 
 use clap::builder::PossibleValue;
-use heapprof_symbolizer::Measure;
-use heapprof_symbolizer::Temporary;
+use heapprof_symbolizer::{Measure, Metric, Temporary};
 
 use crate::cli::options::quantity::time;
 use crate::cli::output::failure::Failure;
@@ -86,7 +85,69 @@ impl clap::ValueEnum for MeasureArg {
             }
             measure => measure.explain(),
         };
-        Some(PossibleValue::new(self.0.name()).help(help))
+        let value = PossibleValue::new(self.0.name()).help(help);
+        Some(value.aliases(other_names(self.0)))
+    }
+}
+
+/// Other names that people type: those of pprof's sample types, and shorter ones.
+fn other_names(measure: Measure) -> &'static [&'static str] {
+    match measure {
+        Measure::Basic(Metric::InUseBytes) => &[
+            "in-use",
+            "in_use",
+            "inuse",
+            "in_use_bytes",
+            "inuse-bytes",
+            "inuse_bytes",
+            "inuse-space",
+            "inuse_space",
+            "live",
+            "live-bytes",
+            "bytes",
+        ],
+        Measure::Basic(Metric::InUseObjects) => &[
+            "in-use-blocks",
+            "in_use_objects",
+            "inuse-objects",
+            "inuse_objects",
+            "live-objects",
+            "objects",
+            "blocks",
+        ],
+        Measure::Basic(Metric::AllocatedBytes) => &[
+            "allocated",
+            "alloc",
+            "allocated_bytes",
+            "alloc-bytes",
+            "alloc_bytes",
+            "alloc-space",
+            "alloc_space",
+        ],
+        Measure::Basic(Metric::AllocatedObjects) => &[
+            "allocations",
+            "allocs",
+            "allocated-blocks",
+            "allocated_objects",
+            "alloc-objects",
+            "alloc_objects",
+        ],
+        Measure::PeakBytes => &["peak-bytes", "peak_bytes", "peak_space"],
+        Measure::PeakObjects => &["peak-blocks", "peak_objects"],
+        Measure::TemporaryBytes => &["temporary-bytes", "temporary_bytes", "temporary_space"],
+        Measure::TemporaryObjects => &["temporary-blocks", "temporary_objects"],
+        Measure::HeaptimeBytes => &["heaptime-bytes", "heaptime_bytes", "heaptime_space"],
+        Measure::HeaptimeObjects => &["heaptime-blocks", "heaptime_objects"],
+        Measure::Slack => &["slack-bytes", "slack_bytes", "slack_space"],
+        Measure::Resident => &["resident-bytes", "resident_bytes", "resident_space"],
+        Measure::Swapped => &["swapped-bytes", "swapped_bytes", "swapped_space"],
+        Measure::Untouched => &["untouched-bytes", "untouched_bytes", "untouched_space"],
+        Measure::Pinned => &["pinned-bytes", "pinned_bytes", "pinned_space"],
+        Measure::GrowthBytes => &["growth-bytes", "growth_bytes", "growth_space"],
+        Measure::GrowthObjects => &["growth-blocks", "growth_objects"],
+        Measure::Mapped => &["mapped-bytes", "mapped_bytes", "mapped_space"],
+        Measure::MappedResident => &["mapped_resident", "mapped_resident_space"],
+        Measure::Lifetime => &["lifetimes"],
     }
 }
 
