@@ -5,6 +5,8 @@
 //! rest of a file that was replaced or removed comes first. The segment of a rotated log begins
 //! with a checkpoint, which has all totals and all blocks in use.
 //!
+//! A log that is cut is folded up to the cut, once nothing more is to come.
+//!
 //! Memory is needed for blocks in use, stacks and rows, within a [`Room`].
 //!
 //! The blocks that a forked process has from its parent come from the parent's log, once the
@@ -139,6 +141,7 @@ impl Follower {
         open.read_on()?;
         self.file = Some(open);
         self.generation += 1;
+        self.read_cut()?;
         Ok(Step::Anew)
     }
 
@@ -151,13 +154,37 @@ impl Follower {
             return Ok(Step::Same);
         };
         match open.tail.grow() {
-            0 => Ok(Step::Same),
+            0 => Ok(match self.read_cut()? {
+                true => Step::Grown,
+                false => Step::Same,
+            }),
+            // The frame that was taken for cut would be read twice.
+            _ if open.tail.ends_in_frame() => Ok(Step::Same),
             more => {
                 memory::appended(more);
                 open.read_on()?;
                 Ok(Step::Grown)
             }
         }
+    }
+
+    /// Reads the frame that the end of the file cuts, if it stays so. Returns true if it has
+    /// records.
+    fn read_cut(&mut self) -> io::Result<bool> {
+        let may_be_cut = self
+            .file
+            .as_ref()
+            .is_some_and(|open| open.tail.may_be_cut());
+        if !may_be_cut || !self.is_settled() {
+            return Ok(false);
+        }
+        let open = self.file.as_mut();
+        open.map_or(Ok(false), |open| open.tail.read_cut(&mut open.heir))
+    }
+
+    /// Returns true if a frame that is incomplete stays so.
+    fn is_settled(&self) -> bool {
+        self.silence().is_none_or(|silence| silence >= SETTLED)
     }
 
     /// Forgets what was read: the next call reads the file from its beginning.
@@ -278,8 +305,7 @@ impl Follower {
     }
 
     fn note(&self, open: &Open, account: &mut Account) {
-        let is_settled = self.silence().is_none_or(|silence| silence >= SETTLED);
-        open.tail.note(is_settled, account);
+        open.tail.note(self.is_settled(), account);
         account.cut_bytes = self.cut_bytes;
     }
 
@@ -476,6 +502,41 @@ mod tests {
         assert_eq!(curve.parts(later_ns, later_ns + 1, 1), [in_use]);
         let highest = curve.parts(from_ns, until_ns + 1, 1);
         assert_eq!(highest, [whole.peak.unwrap().bytes.to_f64()]);
+    }
+
+    /// The records in front of the cut count once nothing was written for a while. If the file
+    /// grows after all, it is read anew.
+    #[test]
+    fn a_log_that_is_cut_is_read_up_to_the_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.heaplog");
+        let mut groups = vec![vec![start(), stack()], vec![alloc(1)]];
+        groups.push((2..50).map(alloc).collect());
+        let bytes = frames(&groups).concat();
+        let frame = bytes.len() - frames(&groups)[3].len();
+        for end in frame + 1..bytes.len() {
+            let cut = &bytes[..end];
+            std::fs::write(&path, cut).unwrap();
+            let mut follower = Follower::of(&path, false, Options::default());
+            follower.catch_up().unwrap();
+            let waited = std::time::SystemTime::now() - 2 * SETTLED;
+            let file = std::fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(waited).unwrap();
+            follower.catch_up().unwrap();
+            let whole = profile_of_log(cut, |_| {}).unwrap();
+            let followed = follower.profile().unwrap();
+            assert_eq!(followed.rows, whole.rows, "{end}");
+            assert_eq!(followed.account, whole.account, "{end}");
+            assert_eq!(follower.catch_up().unwrap(), Step::Same);
+            if end % 10 == 0 {
+                std::fs::write(&path, &bytes).unwrap();
+                follower.catch_up().unwrap();
+                let whole = profile_of_log(&bytes, |_| {}).unwrap();
+                let followed = follower.profile().unwrap();
+                assert_eq!(followed.rows, whole.rows, "{end}");
+                assert_eq!(followed.account, whole.account, "{end}");
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! Model: the file is read by position, never mapped, so a file that is truncated meanwhile is no
 //! danger. A frame is complete or not there yet: the offset stays in front of an incomplete one.
-//! If an intact frame begins within an incomplete one, the incomplete one is damaged.
+//! If an intact frame begins within an incomplete one, the incomplete one is damaged. The records
+//! of an incomplete frame that stays so are read up to the end of the file. If the file grows
+//! after all, it is read anew.
 //!
 //! ```text
 //!   file    [frame][frame][frame][fra      grows at the end
@@ -50,6 +52,19 @@ pub(crate) struct Tail {
     segments: Vec<SegmentStart>,
     /// Why the bytes behind the offset are no frame, if they are not just incomplete.
     pending: Option<ReadError>,
+    /// The frame that the end of the file cuts, if its records were handed on.
+    cut_frame: Option<CutFrame>,
+    /// The length of the file when such a frame was last looked for.
+    looked_at: u64,
+}
+
+/// A frame that the end of the file cuts.
+#[derive(Debug, Clone, Copy)]
+struct CutFrame {
+    /// Where it begins.
+    offset: u64,
+    /// The length of the file.
+    length: u64,
 }
 
 impl Tail {
@@ -75,12 +90,75 @@ impl Tail {
             missing_frames: 0,
             segments: Vec::new(),
             pending: None,
+            cut_frame: None,
+            looked_at: 0,
         })
     }
 
-    /// Whether these are the metadata of this file, which was not cut.
+    /// Whether these are the metadata of this file, which was not cut, and which did not grow
+    /// behind a frame that was taken for cut.
     pub(crate) fn is_of(&self, meta: &Metadata) -> bool {
-        (self.device, self.inode) == (meta.dev(), meta.ino()) && meta.len() >= self.offset
+        (self.device, self.inode) == (meta.dev(), meta.ino())
+            && meta.len() >= self.offset
+            && self.cut_frame.is_none_or(|cut| cut.length == meta.len())
+    }
+
+    /// Returns true if the records of a frame that the end of the file cuts were handed on. No
+    /// others can follow.
+    pub(crate) fn ends_in_frame(&self) -> bool {
+        self.cut_frame.is_some()
+    }
+
+    /// Returns true if there may be a frame that the end of the file cuts.
+    pub(crate) fn may_be_cut(&self) -> bool {
+        let is_left = self.offset > 0 && self.length > self.offset;
+        is_left && self.cut_frame.is_none() && self.looked_at != self.length
+    }
+
+    /// Hands on the records of the frame that the end of the file cuts, up to the cut. Returns true
+    /// if there are some. The file must not be written any more.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn read_cut(&mut self, taker: &mut impl Taker) -> io::Result<bool> {
+        self.looked_at = self.length;
+        let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
+        if left > LONGEST_FRAME {
+            return Ok(false);
+        }
+        let mut rest = vec![0; left];
+        let read = read_at(&self.file, &mut rest, self.offset)?;
+        rest.truncate(read);
+        let mut reader = Reader::behind(self.sequence, &rest);
+        if !reader.enter_cut_frame() {
+            return Ok(false);
+        }
+        let mut has_some = false;
+        let end = loop {
+            if let Some(event) = reader.next_event() {
+                taker.take_event(event);
+            } else {
+                match reader.next_record() {
+                    Ok(Some(record)) => taker.take(record),
+                    Ok(None) => break reader.offset(),
+                    Err(error) => {
+                        let offset = self.offset + error.offset;
+                        let is_torn = error.kind == ReadErrorKind::TornTail;
+                        self.pending = (!is_torn).then_some(ReadError { offset, ..error });
+                        break offset - self.offset;
+                    }
+                }
+            }
+            has_some = true;
+        };
+        if has_some {
+            self.cut_frame = Some(CutFrame {
+                offset: self.offset,
+                length: self.length,
+            });
+            self.offset += end;
+        }
+        Ok(has_some)
     }
 
     /// Bytes that were read and that the file has no longer: it was cut.
@@ -121,7 +199,10 @@ impl Tail {
         account.missing_frames = self.missing_frames;
         account.segments.clone_from(&self.segments);
         let left = self.length.saturating_sub(self.offset);
-        if left > 0 && is_settled {
+        if let Some(cut) = self.cut_frame {
+            account.unchecked_bytes = self.offset - cut.offset;
+        }
+        if (left > 0 || self.ends_in_frame()) && is_settled {
             account.torn = Some((self.offset, left));
             (account.remarks).extend(self.pending.as_ref().map(ToString::to_string));
         }
@@ -147,6 +228,8 @@ impl Tail {
         self.missing_frames = 0;
         self.segments.clear();
         self.pending = None;
+        self.cut_frame = None;
+        self.looked_at = 0;
     }
 
     /// Reads from the offset to the end of the file, in pieces.
