@@ -5,6 +5,7 @@
 //! fields at the end. A reader skips unknown kinds by their length.
 
 use crate::checkpoint::{Checkpoint, Passed};
+use crate::code::Code;
 use crate::mapped_memory::{MappedMemory, MappingChange};
 use crate::memory_reading::MemoryReading;
 use crate::page_reading::PageReading;
@@ -42,11 +43,12 @@ pub(crate) enum Kind {
     MappedMemory = 18,
     Title = 19,
     Pages = 20,
+    Code = 21,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 21] = [
+    const ALL: [Kind; 22] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -68,6 +70,7 @@ impl Kind {
         Kind::MappedMemory,
         Kind::Title,
         Kind::Pages,
+        Kind::Code,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -224,6 +227,10 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             reading.put(body);
             (Kind::Pages, 0)
         }
+        Record::Code(code) => {
+            code.put(body);
+            (Kind::Code, 0)
+        }
         Record::End { time_ns, reason } => {
             put_time(body, *time_ns);
             body.push(*reason as u8);
@@ -362,6 +369,7 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
         Kind::MappingChange => Record::MappingChange(MappingChange::take(body)?),
         Kind::MappedMemory => Record::MappedMemory(MappedMemory::take(body)?),
         Kind::Pages => Record::Pages(PageReading::take(body)?),
+        Kind::Code => Record::Code(Code::take(body)?),
         Kind::End => Record::End {
             time_ns: take_time(body)?,
             reason: EndReason::from_u8(take_byte(body)?)?,
@@ -445,7 +453,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(crate) fn take_bytes<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = usize::try_from(take(bytes)?).ok()?;
     let taken = bytes.get(..len)?;
     *bytes = &bytes[len..];

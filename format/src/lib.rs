@@ -37,6 +37,7 @@
 mod attach_block;
 mod body;
 mod checkpoint;
+mod code;
 mod control;
 mod dump;
 mod end_frame;
@@ -60,6 +61,10 @@ pub use attach_block::{
 };
 pub use body::TIME_UNIT_NS;
 pub use checkpoint::{Checkpoint, Passed, Sums};
+pub use code::{
+    CODE_LEN, Code, LineTableKind, MAX_LINE_TABLE, NO_INSTRUCTION, code_address, code_start,
+    is_code_address,
+};
 pub use control::{CONTROL_PAGE_LEN, ControlPage, MAX_CONTROL_COMMAND, WRITER_AWAKE};
 pub use dump::{
     Dump, DumpError, DumpErrorKind, DumpLine, DumpNumbers, DumpText, MAX_FRAMES, Mapping, Sampling,

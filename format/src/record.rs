@@ -9,6 +9,7 @@
 //! other sample of the process ever has.
 
 use crate::checkpoint::{Checkpoint, Passed};
+use crate::code::Code;
 use crate::mapped_memory::{MappedMemory, MappingChange};
 use crate::memory_reading::MemoryReading;
 use crate::page_reading::PageReading;
@@ -121,6 +122,8 @@ pub enum Record {
     MappedMemory(MappedMemory),
     /// The pages of the live sampled blocks, or a part of these blocks.
     Pages(PageReading),
+    /// A function of an interpreted language, once, before the first stack with an address of it.
+    Code(Code),
     /// The log ends here on purpose; without this record the process was cut off.
     End {
         /// The end of the profile.
@@ -473,6 +476,8 @@ counters! {
     LostModules = 26, "changes of modules not recorded: too many";
     /// Mappings recorded without a stack because the queue was full, or there were too many.
     LostMappings = 27, "mappings recorded without a stack: too many";
+    /// Stacks without the Python frames that they have, because these could not be read.
+    LostPythonFrames = 28, "stacks without their Python frames: unreadable";
 }
 
 /// The reason why a log ended.

@@ -214,6 +214,17 @@ fn other() -> impl Strategy<Value = Record> {
                     blocks,
                 })
             }),
+        (
+            ".{0,20}",
+            ".{0,20}",
+            any::<u32>(),
+            0u8..4,
+            prop::collection::vec(any::<u8>(), 0..40)
+        )
+            .prop_map(|(name, file, first_line, kind, table)| {
+                let kind = LineTableKind::from_u8(kind);
+                Record::Code(Code::new(name, file, first_line, kind, table))
+            }),
         time.clone().prop_map(|time_ns| Record::End {
             time_ns,
             reason: EndReason::Exit

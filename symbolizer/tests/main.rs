@@ -44,6 +44,7 @@ mod otlp;
 mod outputs;
 mod past;
 mod push_command;
+mod python;
 mod readers;
 mod readers_extremes;
 mod report;

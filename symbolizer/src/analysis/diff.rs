@@ -388,7 +388,7 @@ impl Unlike {
         }
         let others = by_name(&b.modules);
         let mut told = HashSet::new();
-        for module in &a.modules {
+        for module in a.modules.iter().filter(|it| it.code.is_none()) {
             let Some(&other) = others.get(module.name()) else {
                 continue;
             };

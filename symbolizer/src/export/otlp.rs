@@ -321,7 +321,12 @@ impl<'a> Builder<'a> {
         let symbols = self.symbols;
         let frames = symbols.frames(place);
         let lines = frames.iter().filter_map(|frame| self.line(frame)).collect();
-        let kind = self.attribute("profile.frame.type", "native".into(), "");
+        let module = self.profile.module_of(place);
+        let kind = match module.is_some_and(|it| it.code.is_some()) {
+            true => "cpython",
+            false => "native",
+        };
+        let kind = self.attribute("profile.frame.type", kind.into(), "");
         let location = proto::Location {
             mapping_index: self.mapping(place),
             address: place.avma,
@@ -352,7 +357,7 @@ impl<'a> Builder<'a> {
     fn mapping(&mut self, place: Place) -> i32 {
         let Some(mapped) = self.profile.module_of(place).and_then(|module| {
             let segment = module.segment_of(place.avma)?;
-            Some(module.mapped(segment))
+            module.code.is_none().then(|| module.mapped(segment))
         }) else {
             return 0;
         };

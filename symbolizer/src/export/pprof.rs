@@ -269,7 +269,7 @@ impl<'a> Builder<'a> {
         let program = &self.profile.run.program;
         let main = modules
             .iter()
-            .position(|module| module.path == *program)
+            .position(|module| module.path == *program && module.code.is_none())
             .unwrap_or(0);
         let code = modules
             .get(main)
@@ -287,7 +287,8 @@ impl<'a> Builder<'a> {
         let (Some(index), Some(module)) = (place.module, self.profile.module_of(place)) else {
             return 0;
         };
-        let Some(segment) = module.segment_of(place.avma) else {
+        let segment = module.segment_of(place.avma);
+        let Some(segment) = segment.filter(|_| module.code.is_none()) else {
             return 0;
         };
         if let Some(&id) = self.mappings.get(&(index, segment.start)) {

@@ -147,6 +147,10 @@ impl<'a, W: Write> Writing<'a, W> {
             self.put(&Record::Process(process))?;
         }
         for (number, module) in (0..).zip(&whole.modules) {
+            if let Some(code) = &module.code {
+                self.put(&Record::Code(code.as_ref().clone()))?;
+                continue;
+            }
             self.put(&Record::Module(Module {
                 number,
                 time_ns: 0,

@@ -1,6 +1,9 @@
-//! Loaded module: an object file of the process, where it lay and when.
+//! Loaded module: an object file of the process, where it lay and when; or a function that an
+//! interpreter ran, which has addresses of its own.
 
-use heapprof_format::{FileStamp, Mapping, Module, Segment};
+use std::sync::Arc;
+
+use heapprof_format::{Code, FileStamp, Mapping, Module, Segment};
 
 use crate::resolve::ModuleKey;
 
@@ -21,6 +24,8 @@ pub struct LoadedModule {
     pub loaded_ns: u64,
     /// When it was gone, at the latest.
     pub unloaded_ns: Option<u64>,
+    /// The function of an interpreter that it is. Its path is that of the source.
+    pub code: Option<Arc<Code>>,
 }
 
 /// A segment of a module in memory, in whole pages.
@@ -45,6 +50,9 @@ impl LoadedModule {
 
     /// Returns the identity of its file, on any machine; `None` if it has none.
     pub fn key(&self) -> Option<ModuleKey> {
+        if self.code.is_some() {
+            return None;
+        }
         ModuleKey::of(&self.path, &self.build_id, self.stamp)
     }
 
@@ -92,8 +100,11 @@ impl LoadedModule {
         self.is_profiler() || BEGIN.iter().any(|begin| self.name().starts_with(begin))
     }
 
-    /// Where it was mapped.
+    /// Where it was mapped; nowhere, if it is a function of an interpreter.
     pub fn mappings(&self) -> Vec<Mapping> {
+        if self.code.is_some() {
+            return Vec::new();
+        }
         Mapping::of_module(&Module {
             number: 0,
             time_ns: self.loaded_ns,

@@ -67,7 +67,11 @@ impl Coverage {
             passed.dedup_by_key(|(module, _)| *module);
             let worst = passed.iter().map(|&(_, has)| has).min();
             coverage.whole.add(bytes, worst.unwrap_or(Has::Nothing));
-            for &(module, has) in &passed {
+            let is_file = |module: Option<u32>| {
+                let module = module.and_then(|it| profile.modules.get(it as usize));
+                module.is_none_or(|it| it.code.is_none())
+            };
+            for &(module, has) in passed.iter().filter(|(module, _)| is_file(*module)) {
                 coverage.modules.entry(module).or_default().add(bytes, has);
             }
             if stack

@@ -3,6 +3,8 @@
 //!
 //! A block's own site is its innermost frame that is neither an allocation function nor the
 //! plumbing of a standard library: the caller of `Vec::push` is interesting, `Vec::push` is not.
+//! Where an interpreter ran a function, the innermost of its functions is the site: the functions of
+//! C that it calls are the same for all that it runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -233,6 +235,7 @@ impl Index {
         let mut all = Vec::new();
         let mut own = None;
         let mut innermost = None;
+        let mut interpreted = None;
         for (depth, place) in profile.places(stack).enumerate() {
             let sites = match self.by_place.get(&place) {
                 Some(sites) => sites,
@@ -244,7 +247,11 @@ impl Index {
                     self.by_place.entry(place).or_insert(made)
                 }
             };
+            let is_interpreted = profile.module_of(place).is_some_and(|it| it.code.is_some());
             for &(site, is_plumbing) in sites {
+                if is_interpreted {
+                    interpreted.get_or_insert(site);
+                }
                 innermost.get_or_insert(site);
                 if !(is_plumbing || depth == 0 && stack.begins_with_ours) {
                     own.get_or_insert(site);
@@ -252,7 +259,7 @@ impl Index {
                 all.push(site);
             }
         }
-        let own = own.or(innermost).unwrap_or_else(|| {
+        let own = interpreted.or(own).or(innermost).unwrap_or_else(|| {
             self.site(SiteKey {
                 function: "(no stack)".into(),
                 file: None,

@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use heapprof_format::Code;
 use object::{Object, ObjectSegment};
 
 use crate::model::loaded_module::LoadedModule;
@@ -59,6 +60,13 @@ impl Symbols {
         let mut svmas: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let mut outside = Vec::new();
         for place in places(profile) {
+            if let Some(code) = profile.module_of(place).and_then(|it| it.code.as_deref()) {
+                let frames = &mut symbols.frames;
+                frames
+                    .entry(place)
+                    .or_insert_with(|| vec![frame_of_code(code, place.avma)]);
+                continue;
+            }
             match place.module {
                 Some(module) => svmas.entry(module).or_default().push(symbols.svma(place)),
                 None => outside.push(place),
@@ -373,6 +381,18 @@ impl Symbols {
                 self.frames.insert(place, frames);
             }
         }
+    }
+}
+
+/// The frame of an interpreter's function, at one of its instructions.
+fn frame_of_code(code: &Code, avma: u64) -> Frame {
+    let text = |text: &str| (!text.is_empty()).then_some(text).map(Arc::from);
+    Frame {
+        function: (!code.name.is_empty()).then(|| Arc::new(Name::of_source(&code.name))),
+        file: text(&code.file),
+        line: code.line_at(avma),
+        column: None,
+        inlined: false,
     }
 }
 

@@ -4,6 +4,7 @@
 //! `heapprof_core`'s ledger, which the writer inside the process runs, too.
 
 pub(crate) mod averages;
+mod codes;
 pub(crate) mod detail;
 mod followed;
 pub(crate) mod last_samples;
@@ -70,6 +71,8 @@ pub struct Fold {
     /// Number in the log -> index in the profile.
     stack_of: NumberMap<u32, u32>,
     module_of: NumberMap<u32, usize>,
+    /// The first addresses of all functions of interpreters so far.
+    codes: HashSet<u64>,
     thread_of: NumberMap<u32, usize>,
     /// All label sets so far.
     labels: HashSet<Labels>,
@@ -333,6 +336,7 @@ impl Fold {
             Record::Free(free) => self.went(&free),
             Record::Stack(stack) => self.stack(stack),
             Record::Module(module) => self.module(module),
+            Record::Code(code) => self.code(code),
             Record::ModuleGone { module, time_ns } => {
                 self.passed(time_ns);
                 if let Some(&index) = self.module_of.get(&module) {
@@ -598,9 +602,10 @@ impl Fold {
         self.keeper.alloc(alloc, index);
     }
 
-    fn stack(&mut self, stack: Stack) {
+    fn stack(&mut self, mut stack: Stack) {
         // Two threads may ship the same stack at once.
         if !self.stack_of.contains_key(&stack.number) {
+            self.leave_interpreter_out(&mut stack);
             let mut interrupted = stack.interrupted;
             interrupted.sort_unstable();
             let labels = self.shared(stack.labels);
@@ -684,6 +689,7 @@ impl Fold {
             segments,
             loaded_ns: module.time_ns,
             unloaded_ns: None,
+            code: None,
         });
     }
 

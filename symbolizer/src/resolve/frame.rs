@@ -82,6 +82,15 @@ impl Name {
         }
     }
 
+    /// A name that is in no linker's form: it is shown as it is, or cut if it is long.
+    pub(crate) fn of_source(name: &str) -> Self {
+        Name {
+            raw: shortened(name).into(),
+            demangled: None,
+            generic_arguments: None,
+        }
+    }
+
     /// The same, of a function whose [`generic_arguments`](Self::generic_arguments) are known.
     pub(super) fn with_generic_arguments(raw: &str, arguments: &str) -> Self {
         Name {

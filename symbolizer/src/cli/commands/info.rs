@@ -518,7 +518,8 @@ fn write_modules(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> 
         ("module", Align::Left),
     ]);
     let mut unused = 0;
-    for (i, module) in profile.modules.iter().enumerate() {
+    let modules = profile.modules.iter().enumerate();
+    for (i, module) in modules.filter(|(_, module)| module.code.is_none()) {
         let Some(report) = symbols.reports().get(&(i as u32)) else {
             unused += 1;
             continue;

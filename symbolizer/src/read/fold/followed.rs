@@ -104,6 +104,11 @@ impl Fold {
                 let texts = module.path.len() + 2 * module.build_id.len();
                 texts as u64 + 64 * module.segments.len() as u64
             }
+            Record::Code(code) if self.codes.contains(&code.start) => return true,
+            Record::Code(code) => {
+                let texts = code.name.len() + 2 * code.file.len() + code.line_table.len();
+                texts as u64 + 64
+            }
             Record::Thread(thread) => thread.name.len() as u64,
             Record::Marker { name, .. } => name.len() as u64,
             Record::Notice { text, .. } => text.len() as u64,

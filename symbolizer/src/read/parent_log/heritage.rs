@@ -18,7 +18,7 @@
 use std::collections::{HashMap, HashSet};
 
 use heapprof_core::NumberMap;
-use heapprof_format::{Alloc, Module, Record, Segment, Stack};
+use heapprof_format::{Alloc, Code, Module, Record, Segment, Stack};
 
 use crate::model::loaded_module::LoadedModule;
 use crate::model::module_index::ModuleIndex;
@@ -54,6 +54,8 @@ pub(super) struct Heritage {
     /// The frames that lie in modules which the child still has: stack and frame.
     frames_of: HashMap<Identity, Moved>,
     shelf: Vec<Module>,
+    /// The functions of interpreters in all these logs.
+    codes: Vec<Code>,
     /// Where the shelf ends.
     shelved: u64,
     /// True if a log lacks its segments from before a fork. Then only the blocks are known that
@@ -131,6 +133,7 @@ impl Taker for Reading<'_> {
             Record::ModuleGone { module, time_ns } if self.is_before(time_ns) => {
                 self.heritage.log.unloaded(module, time_ns);
             }
+            Record::Code(code) => self.heritage.codes.push(code),
             Record::Checkpoint(checkpoint) => {
                 self.heritage.is_cut |= !self.is_before(checkpoint.time_ns);
                 self.in_checkpoint = true;
@@ -284,7 +287,9 @@ impl Heritage {
 
     /// The records by which the child has those samples from its start on.
     pub(super) fn records(self) -> Vec<Record> {
-        let mut records: Vec<Record> = self.shelf.into_iter().map(Record::Module).collect();
+        let modules = self.shelf.into_iter().map(Record::Module);
+        let codes = self.codes.into_iter().map(Record::Code);
+        let mut records: Vec<Record> = codes.chain(modules).collect();
         let mut blocks: Vec<(Alloc, Option<usize>)> = self.blocks.into_values().collect();
         blocks.sort_unstable_by_key(|(alloc, _)| alloc.id);
         let mut stacks: Vec<Option<Stack>> = self.stacks.into_iter().map(Some).collect();

@@ -399,5 +399,7 @@ fn modules<'a>(profile: &'a Profile, symbols: &Symbols, coverage: &Coverage) -> 
                 .map(|&share| share.into()),
         }
     };
-    profile.modules.iter().enumerate().map(of).collect()
+    let modules = profile.modules.iter().enumerate();
+    let files = modules.filter(|(_, module)| module.code.is_none());
+    files.map(of).collect()
 }
