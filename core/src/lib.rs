@@ -23,6 +23,13 @@
 //! - [`StackLane`] sends the frames of an unknown stack to the writer.
 //! - [`Lane`] sends samples and frees to the writer.
 //!
+//! Pieces that run for sampled blocks of Python programs:
+//!
+//! - [`PythonLayout`] knows where the fields of the interpreter's structures are.
+//! - [`python_frames`] reads the Python frames of a thread, and [`Merged`] puts them between the
+//!   native ones.
+//! - [`read_code`] reads what a code object says of itself, for the writer.
+//!
 //! Pieces that run when an allocator is tapped:
 //!
 //! - [`EntryPatch`] plans a jump at a function's entry, and moves the replaced instructions.
@@ -48,7 +55,7 @@
 //! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
 //!
 //! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and
-//! `ledger` and `memory` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps
+//! `ledger`, `memory` and `python` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps
 //! this order.
 #![forbid(unsafe_code)]
 
@@ -59,6 +66,7 @@ mod ledger;
 mod memory;
 mod pace;
 mod primitive;
+mod python;
 mod rate_limit;
 mod sampling;
 pub mod seccomp_bpf;
@@ -84,6 +92,15 @@ pub use memory::kernel_text::{limit_in, number_of, only_number};
 pub use memory::limit_alarm::LimitAlarm;
 pub use memory::waterfall::{EstimatedBlocks, MemoryPart, Waterfall, WaterfallLine};
 pub use pace::Pace;
+pub use python::code::{MOST_CODE_WORDS, code_of_words, read_code};
+pub use python::layout::{
+    DEBUG_OFFSETS_WORDS, Layout as PythonLayout, NEWEST_PYTHON, OLDEST_PYTHON,
+};
+pub use python::memory::Memory;
+pub use python::walk::{
+    MOST_PYTHON_FRAMES, Merged, NativeFrame, PythonFault, PythonFrame, hash_of_python,
+    python_frames,
+};
 pub use rate_limit::RateLimit;
 pub use sampling::budget::Budget;
 pub use sampling::estimate::Estimate;

@@ -10,11 +10,15 @@
 //!        │ a bit for each interrupted frame ... │ words of the labels ...
 //! ```
 //!
-//! The lane does not know what the words of the labels mean.
+//! The lane does not know what the words of the labels mean. The words of a code object stand in the
+//! place of addresses, under the end [`CODE`].
 
 use crate::lanes::event::low;
 use crate::lanes::lane::CacheAligned;
 use crate::primitive::atomic::{AtomicU64, Ordering};
+
+/// The end of an entry that is a code object and no stack.
+const CODE: u8 = u8::MAX;
 
 /// Words before the addresses.
 const HEAD: u64 = 2;
@@ -22,8 +26,8 @@ const HEAD: u64 = 2;
 const LABELS_SHIFT: u32 = 32;
 const FRAMES_SHIFT: u32 = 8;
 
-/// A stack that came out.
-#[derive(Debug, PartialEq, Eq)]
+/// A stack that came out, or a code object.
+#[derive(Debug, PartialEq, Eq, Default)]
 pub struct SentStack {
     /// Hash of the frames, the end and the labels.
     pub hash: u64,
@@ -35,6 +39,13 @@ pub struct SentStack {
     pub interrupted: Vec<u32>,
     /// The words of the labels, as they were put in; empty without labels.
     pub labels: Vec<u64>,
+}
+
+impl SentStack {
+    /// Returns true if it is a code object, whose words are in the place of the addresses.
+    pub fn is_code(&self) -> bool {
+        self.end == CODE
+    }
 }
 
 /// See the module's text.
@@ -128,6 +139,16 @@ impl StackLane {
         }
         self.put.0.publish(after);
         true
+    }
+
+    /// Puts a code object in: the hash by which stacks name it, and its words. Returns false if
+    /// there is no room.
+    pub fn put_code(&self, hash: u64, words: &[u64]) -> bool {
+        let Some((&first, others)) = words.split_first() else {
+            return true;
+        };
+        let others = others.iter().map(|&word| (word, false));
+        self.put(hash, CODE, first, others, &[])
     }
 
     /// Takes the oldest stack out.
@@ -257,6 +278,23 @@ mod tests {
                 prop_assert_eq!(lane.is_half_full(), waiting > 256);
             }
         }
+    }
+
+    #[test]
+    fn a_code_object_comes_out_as_one() {
+        let lane = lane(64);
+        assert!(lane.put_code(7, &[u64::MAX, 2, 3]) && !lane.put_code(8, &[0; 64]));
+        assert!(put(
+            &lane,
+            &SentStack {
+                frames: vec![1],
+                ..SentStack::default()
+            }
+        ));
+        let code = lane.take().unwrap();
+        assert!(code.is_code());
+        assert_eq!((code.hash, &code.frames[..]), (7, &[u64::MAX, 2, 3][..]));
+        assert!(!lane.take().unwrap().is_code());
     }
 
     #[test]
