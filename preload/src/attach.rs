@@ -40,7 +40,7 @@ use crate::recording::{
 use crate::state::settings::Settings;
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{counters, interval, phase, process, shutdown};
-use crate::unwind::{modules, stack_bounds, walk};
+use crate::unwind::{modules, python, stack_bounds, walk};
 use crate::writer::log::output::Output;
 use crate::writer::{self, adopt_credentials, last_thread, session_start};
 
@@ -323,6 +323,7 @@ fn begin(entered: &Entered, settings: Settings) -> Result<String, String> {
     sampled_blocks::prepare_filter(settings.interval, std::iter::empty());
     interval::prepare(&settings);
     labels::prepare(settings.label_values);
+    python::prepare(settings.python, false);
     shutdown::prepare(settings.exit_wait_ms * 1_000_000);
     session_start::prepare(settings, Some(output));
     process::register();

@@ -25,7 +25,7 @@ use crate::recording::{byte_count, labels, sampled_blocks, seats};
 use crate::state::settings::{self, Settings};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{interval, phase, process};
-use crate::unwind::{modules, stack_bounds, walk};
+use crate::unwind::{modules, python, stack_bounds, walk};
 use crate::writer::log::output::{NoLog, Output};
 use crate::writer::{self, dump_signal, session_start};
 
@@ -180,6 +180,7 @@ extern "C" fn construct(
     let watches = settings.taps;
     let mmap_from = settings.mmap_from;
     let has_jemalloc_alone = !allocator::has_next() && settings.tapped.is_empty();
+    python::prepare(settings.python, has_jemalloc_alone);
     session_start::prepare(settings, output);
     main_thread::prepare();
     process::register();

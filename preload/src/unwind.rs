@@ -8,6 +8,7 @@
 //! | the unwind table of a module, and an entry | `elf_image.rs`, `eh_frame.rs`, `cfi_storage.rs` |
 //! | code without a table | `jit_ranges.rs`, `musl_code.rs` |
 //! | memory that may be unmapped | `checked_read.rs` |
+//! | the frames of Python functions | `python.rs` |
 //! | loads and unloads, for the log | `module_events.rs` |
 //!
 //! May import: arch, os, state.
@@ -24,6 +25,7 @@ pub(crate) mod module_lookup;
 pub(crate) mod modules;
 #[cfg(target_env = "musl")]
 pub(crate) mod musl_code;
+pub(crate) mod python;
 pub(crate) mod stack_bounds;
 pub(crate) mod thread_stacks;
 pub(crate) mod walk;

@@ -14,7 +14,7 @@
 //! | --- | --- |
 //! | the thread, and its start with the first sample | `thread.rs`, `session_start.rs` |
 //! | events in one order, and their records | `event_source.rs`, `intake.rs` |
-//! | the log and the dumps | `log/`, `dump/`, `kept_stacks.rs`, `totals.rs` |
+//! | the log and the dumps | `log/`, `dump/`, `codes.rs`, `kept_stacks.rs`, `totals.rs` |
 //! | the program's mappings | `mapped_memory.rs` |
 //! | readings of the process's memory | `memory_readings.rs` |
 //! | readings of the pages of sampled blocks | `page_readings.rs` |
@@ -52,6 +52,7 @@ use crate::writer::log::rotation::Rotation;
 use crate::writer::process_context::ReadContext;
 
 pub(crate) mod adopt_credentials;
+mod codes;
 mod commands;
 pub(crate) mod dump;
 pub(crate) mod dump_signal;
@@ -69,6 +70,7 @@ pub(crate) mod session_start;
 mod thread;
 mod totals;
 
+use codes::Codes;
 use idle_purge::IdlePurge;
 use memory_readings::{Cause, MemoryReadings};
 use page_readings::PageReadings;
@@ -107,6 +109,7 @@ pub(crate) struct Writer {
     /// The frames of the stacks, for dumps and checkpoints; empty without those.
     kept_stacks: Vec<Option<KeptStack>>,
     modules: Vec<Module>,
+    codes: Codes,
     /// Modules that were unloaded. Stacks may still name them.
     unloaded: Vec<Module>,
     last_module_event: *const ModuleEventNode,
@@ -171,6 +174,7 @@ impl Writer {
             last_stack: (0, 0),
             kept_stacks: Vec::new(),
             modules: Vec::new(),
+            codes: Codes::default(),
             unloaded: Vec::new(),
             last_module_event: std::ptr::null(),
             reported: byte_count::ReportedBytes::default(),

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use heapprof_format::{
     Alloc, Counter, EndReason, MemoryReading, PageReading, ReadError, Reader, Record, Start,
+    is_code_address,
 };
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Profile, profile_of_log};
@@ -93,8 +94,10 @@ impl Log {
             if let Record::Stack(stack) = record {
                 let next = index_of.len();
                 let index = *index_of.entry(stack.number).or_insert(next);
-                assert_eq!(
-                    profile.stacks[index].frames, stack.frames,
+                // A profile leaves the interpreter's frames out of stacks with Python frames.
+                let has_code = stack.frames.iter().any(|it| is_code_address(*it));
+                assert!(
+                    has_code || profile.stacks[index].frames == stack.frames,
                     "order of stacks"
                 );
             }

@@ -38,6 +38,7 @@ use crate::recording::session::{self, Session};
 use crate::recording::{regime, seats};
 use crate::state::thread::{self, Entered, Inside, Thread};
 use crate::state::{counters, phase, process};
+use crate::unwind::python;
 use crate::unwind::walk::{self, WalkStart};
 
 const PAGE: usize = 4096;
@@ -220,6 +221,7 @@ pub(crate) unsafe extern "C-unwind" fn munmap(address: *mut c_void, len: usize) 
     if (address as usize).is_multiple_of(PAGE) {
         on_unmapped(address as usize, len, clock::ticks());
     }
+    python::before_unmap();
     // SAFETY: the caller's promise.
     unsafe { MUNMAP.call([address as usize, len, 0, 0, 0, 0]) as c_int }
 }
@@ -258,6 +260,7 @@ unsafe extern "C-unwind" fn mremap_called_from(
         place as usize,
         0,
     ];
+    python::before_unmap();
     let at = clock::ticks();
     // SAFETY: the caller's promise.
     let mapping = unsafe { MREMAP.call(words) } as *mut c_void;

@@ -23,7 +23,7 @@ use crate::os::next_symbol::NextSymbol;
 use crate::os::{errno, sys};
 use crate::recording::labels;
 use crate::state::phase;
-use crate::unwind::{module_lookup, modules};
+use crate::unwind::{module_lookup, modules, python};
 
 static REAL_CLOSE: NextSymbol = NextSymbol::new(c"dlclose");
 static REAL_OPEN: NextSymbol = NextSymbol::new(c"dlopen");
@@ -63,7 +63,8 @@ pub(crate) unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     // SAFETY: the address of libc's dlclose.
     let real: unsafe extern "C" fn(*mut c_void) -> c_int = unsafe { std::mem::transmute(real) };
     // SAFETY: the caller's promise.
-    let answer = labels::around_close(|| unsafe { real(handle) });
+    let close = || unsafe { real(handle) };
+    let answer = labels::around_close(|| python::around_close(close));
     modules::note_dlclose();
     if let Some(watcher) = WATCHER.get() {
         (watcher.closed)();
@@ -124,6 +125,7 @@ unsafe extern "C-unwind" fn open_and_look(path: *const c_char, flags: c_int) -> 
     if !handle.is_null() {
         let errno = errno::get();
         labels::after_open();
+        python::after_open();
         if let Some(watcher) = WATCHER.get() {
             (watcher.opened)(threads);
         }

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
-use heapprof_core::{LANES, Lane, StackLane};
+use heapprof_core::{LANES, Lane, MOST_CODE_WORDS, MOST_PYTHON_FRAMES, StackLane};
 
 use crate::os::sys;
 use crate::recording::seats::{self, Seat};
@@ -22,7 +22,8 @@ const DENSE: usize = 32_768;
 /// Words of a lane for stacks: enough for many stacks of the usual depth, and for some of the
 /// largest.
 const STACKS: usize = 8192;
-const _: () = assert!(STACKS > 2 * StackLane::words_of(MAX_FRAMES + 1));
+const _: () = assert!(STACKS > 2 * StackLane::words_of(MAX_FRAMES + 1 + MOST_PYTHON_FRAMES));
+const _: () = assert!(STACKS > 2 * StackLane::words_of(MOST_CODE_WORDS));
 /// Bytes in front of the words of the lanes, for the lanes' own fields: a page.
 const HEADER: usize = 4096;
 const _: () = assert!(size_of::<SeatLanes>() <= HEADER);

@@ -295,14 +295,36 @@ impl Session {
     ) -> bool {
         let callers = memo.innermost_first();
         let callers = callers.map(|frame| (frame.address, !frame.returns));
+        self.send_frames(lane, stack, callers)
+    }
+
+    /// Sends a new stack with these frames, each with "it is no return address", behind the
+    /// allocation function's. False: there was no room.
+    pub(crate) fn send_frames(
+        &self,
+        lane: &StackLane,
+        stack: &NewStack<'_>,
+        callers: impl ExactSizeIterator<Item = (u64, bool)> + Clone,
+    ) -> bool {
         let NewStack {
             hash,
             end,
             entry,
             labels,
         } = *stack;
-        let put = || lane.put(hash, end as u8, entry, callers.clone(), labels);
-        let sent = put() || self.wait_and_send(put);
+        self.send_in(lane, || {
+            lane.put(hash, end as u8, entry, callers.clone(), labels)
+        })
+    }
+
+    /// Sends what a code object says of itself, before a stack that names it by that hash. False:
+    /// there was no room.
+    pub(crate) fn send_code(&self, lane: &StackLane, hash: u64, words: &[u64]) -> bool {
+        self.send_in(lane, || lane.put_code(hash, words))
+    }
+
+    fn send_in(&self, lane: &StackLane, put: impl Fn() -> bool) -> bool {
+        let sent = put() || self.wait_and_send(&put);
         // A sleeping writer is woken by the sample. A dozing writer may wake too late for more
         // stacks.
         if lane.is_half_full() {

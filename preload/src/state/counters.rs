@@ -13,6 +13,7 @@
 //! | `LOST_LEFT` | a sample or a free: a signal handler jumped out of the hook |
 //! | `LOST_MODULES` | a load or an unload of a module: the list of these is full |
 //! | `LOST_MAPPINGS` | the stack of a mapping, or the end of one: no room, or too many mappings |
+//! | `LOST_PYTHON_FRAMES` | the Python frames of a stack: they could not be read |
 //! | `LOST_LOG_BYTES` | bytes of the log: a write failed, which ends the log |
 //! | `LOST_DUMPS` | a dump: a write failed, or the program ended first |
 //! | `QUEUE_WAITS` | nothing: a hook waited for room |
@@ -64,6 +65,7 @@ counts! {
     LOST_FREES = LostFrees;
     LOST_LEFT = LostLeft;
     LOST_MODULES = LostModules;
+    LOST_PYTHON_FRAMES = LostPythonFrames;
 }
 
 /// Returns all counters with their totals.

@@ -68,6 +68,9 @@ const JEMALLOC: &str = "jemalloc";
 /// The allocators inside of the program that are tapped: all known ones, none, or named ones.
 const TAP: &str = "HEAPPROF_TAP";
 
+/// The frames of Python functions: read, or not.
+const PYTHON: &str = "HEAPPROF_PYTHON";
+
 /// The values of all settings.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -118,6 +121,8 @@ pub(crate) struct Settings {
     pub(crate) start_paused: bool,
     /// True if allocators inside of the program are tapped.
     pub(crate) taps: bool,
+    /// True if the frames of Python functions are read.
+    pub(crate) python: bool,
     /// The functions of an allocator that the user names, as `HEAPPROF_TAP` has them.
     pub(crate) named_taps: Option<String>,
     /// The allocators that were tapped at boot, in words.
@@ -209,6 +214,7 @@ impl Settings {
                 1..=65_536,
             ) as u32,
             start_paused: environment.word("HEAPPROF_START", &["running", "paused"]) == 1,
+            python: environment.choice(PYTHON, "on") != Some(false),
             taps: named_taps.is_some() || environment.choice(TAP, "on") != Some(false),
             named_taps,
             tapped: Vec::new(),
@@ -284,6 +290,9 @@ impl Settings {
         }
         if self.max_log > 0 {
             all.push(("HEAPPROF_MAX_LOG", self.max_log.to_string()));
+        }
+        if !self.python {
+            all.push((PYTHON, "0".to_owned()));
         }
         if !self.taps {
             all.push((TAP, "0".to_owned()));

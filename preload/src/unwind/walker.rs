@@ -7,6 +7,7 @@ use heapprof_core::{Frame, Memos, Rules, StackHasher};
 use heapprof_format::WalkEnd;
 
 use crate::unwind::cfi_storage::CfiStorage;
+use crate::unwind::python::PythonWalk;
 
 /// Most frames of a walk. The setting can only lower it.
 pub(crate) const MAX_FRAMES: usize = 2048;
@@ -63,6 +64,8 @@ pub(crate) struct Walker {
     pub(crate) last: LastWalk,
     /// The frames of this walk that are not in the memo, innermost first.
     pub(crate) new_frames: Vec<Frame>,
+    /// The Python frames of a walk.
+    pub(crate) python: PythonWalk,
     /// The session and hash of the last stack that was found in the set of known stacks.
     pub(crate) known_stack: (u32, u64),
     /// Number of displaced rules after the first walk since the writer's last visit, and the number
@@ -88,6 +91,7 @@ impl Walker {
             memos: Memos::with_room_for(frames, WalkEnd::Busy),
             last: Walker::NO_LAST,
             new_frames: Vec::with_capacity(frames),
+            python: PythonWalk::new(),
             known_stack: (0, 0),
             displaced: (0, 0),
         }

@@ -255,18 +255,27 @@ impl Writer {
                 let free = self.log_freed(thread, &freed);
                 self.account_freed(&free);
             }
+            Event::Stack(sent) if sent.is_code() => self.new_code(&sent),
             Event::Stack(stack) => self.new_stack(stack),
             Event::SideEvent(event) => self.side_event(event),
         }
     }
 
-    fn new_stack(&mut self, new: SentStack) {
+    /// Logs a function of an interpreter, which a checkpoint must repeat.
+    fn new_code(&mut self, sent: &SentStack) {
+        if let Some(code) = self.codes.take(sent) {
+            self.log_module_record(&Record::Code(code));
+        }
+    }
+
+    fn new_stack(&mut self, mut new: SentStack) {
         self.log_modules();
         if self.stacks.contains_key(&new.hash) {
             return; // two threads sent it at once
         }
         let number = self.stack_number(new.hash);
         self.frames_walked += new.frames.len() as u64;
+        self.codes.replace_addresses(&mut new.frames);
         let labels = self.labels_of(&new.labels);
         if let Some(rotation) = &mut self.rotation {
             rotation.checkpoint_state.stack(new.frames.len(), &labels);

@@ -1,6 +1,6 @@
 //! Kept stack: the frames of a logged stack, kept in memory for dumps and checkpoints.
 
-use heapprof_format::WalkEnd;
+use heapprof_format::{WalkEnd, is_code_address};
 
 /// The frames of one stack, and the end of its walk.
 pub(crate) struct KeptStack {
@@ -12,9 +12,12 @@ pub(crate) struct KeptStack {
 
 impl KeptStack {
     /// Returns the addresses as a dump has them. Readers of dumps subtract one from all but the
-    /// first, so the address of an interrupted frame is written plus one.
+    /// first, so the address of an interrupted frame is written plus one. Functions of interpreters
+    /// are left out: dumps have no names.
     pub(crate) fn written(&self) -> impl Iterator<Item = u64> + '_ {
         let frames = self.frames.iter().enumerate();
-        frames.map(|(at, &frame)| frame + u64::from(self.interrupted.contains(&(at as u32))))
+        frames
+            .filter(|(_, frame)| !is_code_address(**frame))
+            .map(|(at, &frame)| frame + u64::from(self.interrupted.contains(&(at as u32))))
     }
 }

@@ -1,5 +1,7 @@
 //! Stack of a sample: it is walked, and its frames are sent once.
 
+mod python_stack;
+
 use super::CallSite;
 use crate::recording::events::NewStack;
 use crate::recording::labels::{self, Labels};
@@ -7,6 +9,7 @@ use crate::recording::seat_lanes::SeatLanes;
 use crate::recording::seats::{self, Seat};
 use crate::recording::session::Session;
 use crate::state::thread::Entered;
+use crate::unwind::python;
 use crate::unwind::walk::{self, WalkStart};
 use crate::unwind::walker::{Walked, Walker};
 
@@ -40,6 +43,9 @@ pub(super) fn walk_stack(
     let walked = walk::walk(entered, walker, hazard, entry, here);
     #[cfg(feature = "verify")]
     walk::verify(entered, walker, hazard, here);
+    if python::is_loaded() {
+        return python_stack::send(entered, session, lanes, seat, entry, &walked);
+    }
     if labels::are_used() {
         return send_labelled_stack(entered, session, lanes, seat, entry, &walked);
     }

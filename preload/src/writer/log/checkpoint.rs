@@ -395,6 +395,9 @@ struct Visit {
 fn module_bytes(record: &Record) -> u64 {
     match record {
         Record::Module(module) => 48 + module.path.len() as u64 + 25 * module.segments.len() as u64,
+        Record::Code(code) => {
+            (32 + code.name.len() + code.file.len() + code.line_table.len()) as u64
+        }
         _ => 0,
     }
 }

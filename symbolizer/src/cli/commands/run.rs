@@ -48,6 +48,7 @@ Environment, as without `heapprof run`:
                                       program, its own [jemalloc]
   HEAPPROF_TAP                        0: allocators inside of the program are not recorded; or
                                       MODULE:malloc=FUNCTION,free=FUNCTION for an unknown one [1]
+  HEAPPROF_PYTHON                     0: stacks have no frames of Python functions [1]
   HEAPPROF_FAST_PATH                  0: all allocations through the allocator's own functions
   HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
   HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
