@@ -10,30 +10,33 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .machine import LIBRARY
 
-# name: variables. The others are compared with the first.
-WAYS = {
-    "without": {},
-    "sampled": {"LD_PRELOAD": LIBRARY},
-    "every allocation": {"LD_PRELOAD": LIBRARY, "HEAPPROF_SAMPLE_INTERVAL": "1"},
-}
+
+def ways_with(allocator):
+    """{name: variables}. The others are compared with the first."""
+    preloaded = {"LD_PRELOAD": LIBRARY}
+    if allocator != "jemalloc":
+        preloaded["HEAPPROF_ALLOCATOR"] = allocator
+    return {"without": {}, "sampled": preloaded, "every allocation": {**preloaded, "HEAPPROF_SAMPLE_INTERVAL": "1"}}
 
 
-def compare(suite, units, timeout, jobs):
+def compare(suite, units, timeout, jobs, allocator):
     """Runs the units in all ways; the result is a report, which `document` writes as a table."""
-    print(f"{suite.TITLE}: {len(units)} to run, in {len(WAYS)} ways", file=sys.stderr)
+    ways = ways_with(allocator)
+    title = suite.TITLE if allocator == "jemalloc" else f"{suite.TITLE}, over each program's own allocator"
+    print(f"{title}: {len(units)} to run, in {len(ways)} ways", file=sys.stderr)
     begun = time.monotonic()
-    results = run_all(suite, units, timeout, 1 if suite.ALONE else jobs)
-    different, unsteady = differences(suite, units, results, timeout)
-    counts = {way: count(suite, units, results, way) for way in WAYS}
-    print(f"{suite.TITLE}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
-    return {"suite": suite, "units": len(units), "counts": counts, "different": different, "unsteady": unsteady}
+    results = run_all(suite, units, timeout, 1 if suite.ALONE else jobs, ways)
+    different, unsteady = differences(suite, units, results, timeout, ways)
+    counts = {way: count(suite, units, results, way) for way in ways}
+    print(f"{title}: {time.monotonic() - begun:.0f} s", file=sys.stderr)
+    return {"suite": suite, "title": title, "units": len(units), "counts": counts, "different": different, "unsteady": unsteady}
 
 
-def run_all(suite, units, timeout, jobs):
+def run_all(suite, units, timeout, jobs, ways):
     """{(unit, way): {test: verdict}}"""
     results = {}
     if hasattr(suite, "run_all"):
-        for way, variables in WAYS.items():
+        for way, variables in ways.items():
             for test, verdict in suite.run_all(units, variables, timeout).items():
                 results[test, way] = {test: verdict}
             print(f"  {way}: {sum((unit, way) in results for unit in units)} verdicts", file=sys.stderr)
@@ -42,28 +45,28 @@ def run_all(suite, units, timeout, jobs):
     def one(work):
         unit, way = work
         begun = time.monotonic()
-        verdicts = suite.run_unit(unit, WAYS[way], timeout)
+        verdicts = suite.run_unit(unit, ways[way], timeout)
         print(f"  {unit}, {way}: {verdicts.get(unit)}, {len(verdicts)} verdicts, {time.monotonic() - begun:.0f} s", file=sys.stderr)
         return work, verdicts
 
     with ThreadPoolExecutor(jobs) as pool:
-        results.update(pool.map(one, [(unit, way) for unit in units for way in WAYS]))
+        results.update(pool.map(one, [(unit, way) for unit in units for way in ways]))
     return results
 
 
-def differences(suite, units, results, timeout):
+def differences(suite, units, results, timeout, ways):
     """Runs units whose verdicts differ twice more in both ways: ({way: [difference]}, unsteady)."""
-    plain_way, *ways = WAYS
+    plain_way, *others = ways
     different, unsteady = {}, {}
     for unit in units:
         plain = results.get((unit, plain_way), {})
-        for way in ways:
+        for way in others:
             there = results.get((unit, way), {})
             odd = {test for test in plain.keys() | there.keys() if plain.get(test) != there.get(test)}
             if not odd:
                 continue
             print(f"  {unit}, {way}: {len(odd)} differ; twice more", file=sys.stderr)
-            again = [(suite.run_unit(unit, WAYS[plain_way], timeout), suite.run_unit(unit, WAYS[way], timeout)) for _ in range(2)]
+            again = [(suite.run_unit(unit, ways[plain_way], timeout), suite.run_unit(unit, ways[way], timeout)) for _ in range(2)]
             for test in sorted(odd):
                 without = {plain.get(test)} | {p.get(test) for p, _ in again}
                 within = {there.get(test)} | {t.get(test) for _, t in again}

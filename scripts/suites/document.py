@@ -14,7 +14,7 @@ def tables(reports, seconds):
     """{title: text}"""
     version = subprocess.run(["git", "-C", ROOT, "log", "-1", "--format=%h"], capture_output=True, text=True).stdout.strip()
     measured = f"Measured at {version} by `scripts/real-suites`, on {os.cpu_count()} cores"
-    return {report["suite"].TITLE: table(report, f"{measured} in {duration(seconds[report['suite'].TITLE])}.") for report in reports}
+    return {report["title"]: table(report, f"{measured} in {duration(seconds[report['title']])}.") for report in reports}
 
 
 def duration(seconds):
@@ -23,7 +23,7 @@ def duration(seconds):
 
 def table(report, measured):
     suite = report["suite"]
-    lines = [f"### {suite.TITLE}: {report['units']} {suite.UNITS}", "", measured, "",
+    lines = [f"### {report['title']}: {report['units']} {suite.UNITS}", "", measured, "",
              "| | passed | skipped | failed | verdicts that differ |", "| --- | ---: | ---: | ---: | ---: |"]
     for way, counts in report["counts"].items():
         differ = "" if way == "without" else str(len(report["different"].get(way, [])))
