@@ -447,6 +447,77 @@ int main(void)
     );
 }
 
+/// mimalloc's functions that return strings: those that store the block, and those whose block has
+/// a size that only another function knows. If that function is not called, the log says so.
+#[test]
+fn strings_of_mimalloc_are_recorded_or_told() {
+    const SOURCE: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+static char memory[1 << 16];
+static size_t used;
+__attribute__((noinline)) void *mi_malloc(size_t size)
+{
+    size_t at = used;
+    used += (size + 15) & ~(size_t)15;
+    return memory + at;
+}
+__attribute__((noinline)) void mi_free(void *block)
+{
+    if (block == memory) used = 0;
+    if (block == memory + 1) used = 1;
+}
+__attribute__((noinline)) int mi_dupenv_s(char **buffer, size_t *size, const char *name)
+{
+    const char *value = getenv(name);
+    if (size) *size = 0;
+    *buffer = value ? strcpy(mi_malloc(strlen(value) + 1), value) : NULL;
+    return 0;
+}
+__attribute__((noinline)) unsigned short *mi_wcsdup(const unsigned short *text)
+{
+    size_t len = 0;
+    while (text[len++]) ;
+#ifdef INLINED
+    void *block = memory + used;
+    used += len * 2;
+#else
+    void *block = mi_malloc(len * 2);
+#endif
+    return memcpy(block, text, len * 2);
+}
+int main(void)
+{
+    char *volatile value;
+    const unsigned short text[] = {'w', 'i', 'd', 'e', 0};
+    setenv("VALUE", "a value of twenty-five b", 1);
+    for (int i = 0; i < 3; i++) mi_dupenv_s((char **)&value, NULL, "VALUE");
+    mi_dupenv_s((char **)&value, NULL, "NO_VALUE");
+    mi_free(mi_malloc(77));
+    for (int i = 0; i < 4; i++) mi_wcsdup(text);
+    return 0;
+}
+"#;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("strings.c");
+    std::fs::write(&path, SOURCE).unwrap();
+    let path = path.display().to_string();
+    for (flag, wide, is_told) in [("-DCALLED", 4, false), ("-DINLINED", 0, true)] {
+        let ran = linked(&["-x", "c", "-O1", flag, &path]);
+        let ran = ran.interval(1).prefix("t").run().well();
+        let log = ran.log().whole();
+        assert_eq!(log.blocks_of(25).len(), 3, "{flag}");
+        assert_eq!(log.blocks_of(77).len(), 1, "{flag}");
+        assert_eq!(log.blocks_of(10).len(), wide, "{flag}");
+        let info = Run::heapprof()
+            .in_folder_of(&ran)
+            .args(["info", "t.heaplog"]);
+        let info = info.run().well().stdout;
+        let told = info.contains("blocks of mi_wcsdup are not recorded");
+        assert_eq!(told, is_told, "{flag}: {info}");
+    }
+}
+
 /// A compiler that sees both knows which registers an allocator's function changes, and that it
 /// does not care whether the stack is aligned. A tapped function keeps to that.
 #[test]

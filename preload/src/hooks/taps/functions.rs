@@ -1,6 +1,12 @@
 //! The functions of known allocators: their names, and how each takes its arguments.
 
+use std::ffi::CStr;
+
 use crate::os::elf_symbols::ElfSymbols;
+
+mod mimalloc;
+
+use mimalloc::MIMALLOC;
 
 /// The effect of a call. The numbers are those of integer arguments, from 0 on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +21,14 @@ pub(super) enum Call {
     AllocateString,
     /// The same, if the argument at `buffer` is null.
     AllocateStringUnless { buffer: u8 },
+    /// Stores the address of a new block with a C string, which fills it, or null, and returns 0.
+    AllocateStringInto { place: u8 },
+    /// Returns a new block, if there is no argument at `buffer` or that argument is null. The block
+    /// comes from another function of the allocator, whose call the compiler may have left out.
+    AllocateWithin {
+        function: &'static CStr,
+        buffer: Option<u8>,
+    },
     /// Returns the block, resized, or null and leaves it.
     Resize { ptr: u8, size: u8 },
     /// The same to `count` times `size` bytes.
@@ -27,7 +41,7 @@ pub(super) enum Call {
     /// Frees the block.
     Free { ptr: u8 },
     /// Frees blocks that only the allocator knows.
-    FreeUnseen,
+    FreeUnseen { function: &'static CStr },
     /// The same, if the C string at `name` is that of jemalloc's control for it.
     Control { name: u8 },
     /// May unload a library.
@@ -35,8 +49,8 @@ pub(super) enum Call {
 }
 
 use Call::{
-    Allocate, AllocateArray, AllocateInto, AllocateString, AllocateStringUnless, Control, Free,
-    FreeUnseen, Resize, ResizeArray, ResizeInPlace, ResizeStored, Unload,
+    Allocate, AllocateArray, AllocateInto, Control, Free, Resize, ResizeArray, ResizeInPlace,
+    ResizeStored, Unload,
 };
 
 /// A function: its name behind the allocator's prefix, and what a call does.
@@ -107,174 +121,6 @@ const JEMALLOC: &[Function] = &[
     (b"sdallocx", Free { ptr: 0 }),
     (b"mallctl", Control { name: 0 }),
     (b"mallctlnametomib", Control { name: 0 }),
-];
-
-/// mimalloc's own functions (`mimalloc.h`), behind `mi_`.
-const MIMALLOC: &[Function] = &[
-    (b"malloc_small", Allocate { size: 0 }),
-    (b"zalloc_small", Allocate { size: 0 }),
-    (b"zalloc", Allocate { size: 0 }),
-    (b"mallocn", AllocateArray { count: 0, size: 1 }),
-    (
-        b"reallocn",
-        ResizeArray {
-            ptr: 0,
-            count: 1,
-            size: 2,
-        },
-    ),
-    (b"reallocf", Resize { ptr: 0, size: 1 }),
-    (b"rezalloc", Resize { ptr: 0, size: 1 }),
-    (
-        b"recalloc",
-        ResizeArray {
-            ptr: 0,
-            count: 1,
-            size: 2,
-        },
-    ),
-    (b"malloc_aligned", Allocate { size: 0 }),
-    (b"malloc_aligned_at", Allocate { size: 0 }),
-    (b"zalloc_aligned", Allocate { size: 0 }),
-    (b"zalloc_aligned_at", Allocate { size: 0 }),
-    (b"calloc_aligned", AllocateArray { count: 0, size: 1 }),
-    (b"calloc_aligned_at", AllocateArray { count: 0, size: 1 }),
-    (b"realloc_aligned", Resize { ptr: 0, size: 1 }),
-    (b"realloc_aligned_at", Resize { ptr: 0, size: 1 }),
-    (b"rezalloc_aligned", Resize { ptr: 0, size: 1 }),
-    (
-        b"recalloc_aligned",
-        ResizeArray {
-            ptr: 0,
-            count: 1,
-            size: 2,
-        },
-    ),
-    (b"new", Allocate { size: 0 }),
-    (b"new_nothrow", Allocate { size: 0 }),
-    (b"new_aligned", Allocate { size: 0 }),
-    (b"new_aligned_nothrow", Allocate { size: 0 }),
-    (b"new_n", AllocateArray { count: 0, size: 1 }),
-    (b"new_realloc", Resize { ptr: 0, size: 1 }),
-    (
-        b"new_reallocn",
-        ResizeArray {
-            ptr: 0,
-            count: 1,
-            size: 2,
-        },
-    ),
-    (b"heap_malloc", Allocate { size: 1 }),
-    (b"heap_malloc_small", Allocate { size: 1 }),
-    (b"heap_zalloc", Allocate { size: 1 }),
-    (b"heap_calloc", AllocateArray { count: 1, size: 2 }),
-    (b"heap_mallocn", AllocateArray { count: 1, size: 2 }),
-    (b"heap_malloc_aligned", Allocate { size: 1 }),
-    (b"heap_malloc_aligned_at", Allocate { size: 1 }),
-    (b"heap_zalloc_aligned", Allocate { size: 1 }),
-    (b"heap_zalloc_aligned_at", Allocate { size: 1 }),
-    (b"heap_calloc_aligned", AllocateArray { count: 1, size: 2 }),
-    (b"heap_realloc", Resize { ptr: 1, size: 2 }),
-    (
-        b"heap_reallocn",
-        ResizeArray {
-            ptr: 1,
-            count: 2,
-            size: 3,
-        },
-    ),
-    (b"heap_reallocf", Resize { ptr: 1, size: 2 }),
-    (b"heap_rezalloc", Resize { ptr: 1, size: 2 }),
-    (
-        b"heap_recalloc",
-        ResizeArray {
-            ptr: 1,
-            count: 2,
-            size: 3,
-        },
-    ),
-    (b"heap_realloc_aligned", Resize { ptr: 1, size: 2 }),
-    (b"heap_rezalloc_aligned", Resize { ptr: 1, size: 2 }),
-    (b"heap_alloc_new", Allocate { size: 1 }),
-    (
-        b"aligned_recalloc",
-        ResizeArray {
-            ptr: 0,
-            count: 1,
-            size: 2,
-        },
-    ),
-    (
-        b"aligned_offset_recalloc",
-        ResizeArray {
-            ptr: 0,
-            count: 1,
-            size: 2,
-        },
-    ),
-    (
-        b"recalloc_aligned_at",
-        ResizeArray {
-            ptr: 0,
-            count: 1,
-            size: 2,
-        },
-    ),
-    (
-        b"heap_recalloc_aligned",
-        ResizeArray {
-            ptr: 1,
-            count: 2,
-            size: 3,
-        },
-    ),
-    (
-        b"heap_recalloc_aligned_at",
-        ResizeArray {
-            ptr: 1,
-            count: 2,
-            size: 3,
-        },
-    ),
-    (b"rezalloc_aligned_at", Resize { ptr: 0, size: 1 }),
-    (b"heap_realloc_aligned_at", Resize { ptr: 1, size: 2 }),
-    (b"heap_rezalloc_aligned_at", Resize { ptr: 1, size: 2 }),
-    (b"theap_realloc", Resize { ptr: 1, size: 2 }),
-    (
-        b"heap_calloc_aligned_at",
-        AllocateArray { count: 1, size: 2 },
-    ),
-    (b"heap_alloc_new_n", AllocateArray { count: 1, size: 2 }),
-    (b"theap_calloc", AllocateArray { count: 1, size: 2 }),
-    (b"heap_zalloc_small", Allocate { size: 1 }),
-    (b"heap_umalloc", Allocate { size: 1 }),
-    (b"theap_malloc", Allocate { size: 1 }),
-    (b"theap_malloc_small", Allocate { size: 1 }),
-    (b"theap_malloc_aligned", Allocate { size: 1 }),
-    (b"theap_zalloc", Allocate { size: 1 }),
-    (b"theap_zalloc_small", Allocate { size: 1 }),
-    (b"theap_umalloc", Allocate { size: 1 }),
-    (b"umalloc", Allocate { size: 0 }),
-    (b"umalloc_small", Allocate { size: 0 }),
-    (b"umalloc_aligned", Allocate { size: 0 }),
-    (b"uzalloc", Allocate { size: 0 }),
-    (b"uzalloc_aligned", Allocate { size: 0 }),
-    (b"ucalloc", AllocateArray { count: 0, size: 1 }),
-    (b"urealloc", Resize { ptr: 0, size: 1 }),
-    (b"ufree", Free { ptr: 0 }),
-    (b"free_small", Free { ptr: 0 }),
-    (b"strdup", AllocateString),
-    (b"strndup", AllocateString),
-    (b"mbsdup", AllocateString),
-    (b"heap_strdup", AllocateString),
-    (b"heap_strndup", AllocateString),
-    (b"realpath", AllocateStringUnless { buffer: 1 }),
-    (b"heap_realpath", AllocateStringUnless { buffer: 2 }),
-    (b"theap_realpath", AllocateStringUnless { buffer: 2 }),
-    (b"heap_destroy", FreeUnseen),
-    (b"free_size", Free { ptr: 0 }),
-    (b"free_aligned", Free { ptr: 0 }),
-    (b"free_size_aligned", Free { ptr: 0 }),
 ];
 
 /// tcmalloc's own functions (`gperftools/tcmalloc.h`), behind `tc_`.

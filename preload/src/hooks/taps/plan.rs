@@ -208,7 +208,9 @@ pub(super) fn plan(
         };
         let plan = match plan {
             // A notice is missing then, and no number is wrong.
-            Err(_) if matches!(call, Call::Control { .. }) => continue,
+            Err(_) if matches!(call, Call::Control { .. } | Call::AllocateWithin { .. }) => {
+                continue;
+            }
             plan => plan.map_err(|why| refused(&why))?,
         };
         planned.push((call, entry, plan));

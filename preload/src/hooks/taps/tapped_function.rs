@@ -179,8 +179,28 @@ unsafe extern "C-unwind" fn tapped(
             modules::note_dlclose();
             answer
         }
-        Call::FreeUnseen => {
-            note_unseen_frees(c"mi_heap_destroy");
+        Call::AllocateStringInto { place } => {
+            let answer = tap.call(registers);
+            if answer as u32 == 0 {
+                let place = argument(place) as *const usize;
+                // SAFETY: the function has just stored null or a block there.
+                tap.record_string(unsafe { place.read() }, here);
+            }
+            answer
+        }
+        Call::AllocateWithin { function, buffer } => {
+            let position = || thread::current().with_sampler(|line| line.position());
+            let before = position();
+            // SAFETY: as in `Tap::call`. The function's own calls are recorded.
+            let block = unsafe { call_moved(registers, tap.moved) };
+            let is_new = block != 0 && buffer.is_none_or(|buffer| argument(buffer) == 0);
+            if is_new && !is_nested() && position() == before {
+                note_unseen_blocks(function);
+            }
+            block
+        }
+        Call::FreeUnseen { function } => {
+            note_unseen_frees(function);
             tap.call(registers)
         }
         Call::Control { name } => {
@@ -196,6 +216,18 @@ unsafe extern "C-unwind" fn tapped(
             }
             tap.call(registers)
         }
+    }
+}
+
+/// Tells once that blocks are allocated whose sizes only the allocator knows.
+#[cold]
+fn note_unseen_blocks(function: &CStr) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        diagnostics::note(format_args!(
+            "blocks of {} are not recorded: their sizes are not known here",
+            function.to_string_lossy()
+        ));
     }
 }
 
