@@ -1,7 +1,7 @@
 //! Taps: allocators that are linked into the program are recorded at the entries of their
 //! functions.
 
-use heapprof_tests::{Archive, Run, linked};
+use heapprof_tests::{Archive, Build, Log, Run, linked, may_mount};
 
 /// The allocators of the distribution that can be linked statically.
 const ARCHIVES: [&str; 2] = ["libjemalloc.a", "libtcmalloc_minimal.a"];
@@ -515,6 +515,74 @@ int main(void)
         let info = info.run().well().stdout;
         let told = info.contains("blocks of mi_wcsdup are not recorded");
         assert_eq!(told, is_told, "{flag}: {info}");
+    }
+}
+
+/// Symbols that are only in a file of debug information, which its build-id names.
+#[test]
+fn an_allocator_whose_symbols_are_in_a_debug_file_is_recorded() {
+    const SOURCE: &str = r#"
+#include <stddef.h>
+static char memory[1 << 16];
+static size_t used;
+__attribute__((noinline)) static void *own_mallocx(size_t size, int flags)
+{
+    size_t at = used;
+    used += (size + 15 + (size_t)flags) & ~(size_t)15;
+    return memory + at;
+}
+__attribute__((noinline)) static void own_dallocx(void *block, int flags)
+{
+    if (block == memory) used = (size_t)flags;
+    if (block == memory + 1) used = 1;
+}
+int main(void)
+{
+    void *blocks[10];
+    for (int i = 0; i < 10; i++) blocks[i] = own_mallocx(999, 0);
+    for (int i = 0; i < 4; i++) own_dallocx(blocks[i], 0);
+    return 0;
+}
+"#;
+    if !may_mount() {
+        return;
+    }
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("own.c");
+    std::fs::write(&path, SOURCE).unwrap();
+    let path = path.display().to_string();
+    let flags = ["-x", "c", "-O1", "-Wl,--build-id=0x00c0ffee", &path];
+    let run = linked(&flags);
+    let program = run.folder().join("bin/program");
+    std::fs::create_dir_all(run.folder().join("debug/.build-id/00")).unwrap();
+    for (option, to) in [
+        ("--only-keep-debug", "debug/.build-id/00/c0ffee.debug"),
+        ("--strip-all", "bin/stripped"),
+    ] {
+        let mut objcopy = std::process::Command::new("objcopy");
+        objcopy.arg(option).arg(&program).arg(run.folder().join(to));
+        assert!(objcopy.status().expect("objcopy").success());
+    }
+    // The mounts are seen by the program alone.
+    let script = r#"
+        mkdir -p bare && mount --bind "$2" /usr/lib/debug || exit 77
+        LD_PRELOAD=$1 HEAPPROFILE=$2 bin/stripped"#;
+    let folder = run.folder().to_owned();
+    for (debug, expected) in [("debug", (10, 6)), ("bare", (0, 0))] {
+        let ran = Run::tool("unshare")
+            .inside(&folder)
+            .args(["-rm", "sh", "-c", script, "sh"]);
+        let ran = ran.arg(Build::get().library()).arg(debug).interval(1).run();
+        if ran.code() == 77 {
+            return println!(
+                "left out: there is no folder /usr/lib/debug: {}",
+                ran.stderr
+            );
+        }
+        let log = Log::read(&folder.join(format!("{debug}.heaplog"))).whole();
+        let blocks = log.blocks_of(999);
+        let in_use = blocks.iter().filter(|block| block.in_use).count();
+        assert_eq!((blocks.len(), in_use), expected, "{debug}: {}", ran.stderr);
     }
 }
 
