@@ -14,7 +14,10 @@
  *                 COUNT by posix_memalign, and frees them
  *   fork          a child allocates and ends
  *   branch        a child allocates blocks of 23600 bytes until this process ends; its id
- *   open PATH     opens a library, and calls its function `get` ten times
+ *   open PATH     opens a library, and calls its function `get` ten times for 23700 bytes
+ *   close         gives these blocks to its function `put`, and closes the library
+ *   cycles COUNT  the library that was opened last is opened and closed so many times
+ *   storm COUNT   as cycles, in a thread beside the commands; `calm` waits for it
  *   errors        how many waits ended otherwise than they should
  *   interrupts    how many waits for events were interrupted, which the kernel does after a stop
  *   quit          ends
@@ -46,6 +49,14 @@ static atomic_int errors, interrupts, wanted, done, generation, ending, begun;
 static int never[2];
 static void *kept[KEPT];
 static int kept_count;
+
+/* A library that is opened, and the blocks that it has given. */
+#define GIVEN 10
+struct library {
+    char path[300];
+    void *handle, *blocks[GIVEN];
+    int cycles;
+};
 
 static double now(void) {
     struct timespec time;
@@ -211,13 +222,43 @@ static void filter(unsigned number, unsigned answer) {
         abort();
 }
 
+/* Returns the number of blocks that the library has given. */
+static int open_library(struct library *library) {
+    library->handle = dlopen(library->path, RTLD_NOW);
+    if (!library->handle)
+        return 0;
+    void *(*get)(size_t) = (void *(*)(size_t))dlsym(library->handle, "get");
+    int count = 0;
+    while (get && count < GIVEN && (library->blocks[count] = get(23700)))
+        count++;
+    return count;
+}
+
+static void close_library(struct library *library) {
+    void (*put)(void *) = (void (*)(void *))dlsym(library->handle, "put");
+    for (int i = 0; put && i < GIVEN; i++)
+        put(library->blocks[i]);
+    dlclose(library->handle);
+}
+
+static void *cycle(void *argument) {
+    struct library *library = argument;
+    for (; library->cycles > 0; library->cycles--) {
+        if (open_library(library) != GIVEN)
+            fail("opening a library", now(), 0);
+        close_library(library);
+    }
+    return NULL;
+}
+
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 8;
     if (argc > 2 && strcmp(argv[2], "kills") == 0)
         filter(SYS_memfd_create, SECCOMP_RET_KILL_PROCESS);
     else if (argc > 2)
         filter(SYS_keyctl, SECCOMP_RET_ERRNO | EPERM);
-    pthread_t ids[MOST + 5];
+    pthread_t ids[MOST + 5], stormy;
+    static struct library library;
     void *(*waits[])(void *) = {sleeper, poller, waiter, epoller, reader};
     if (threads > MOST || pipe(never) != 0)
         return 1;
@@ -276,10 +317,16 @@ int main(int argc, char **argv) {
                 _exit(0);
         } else if (strncmp(line, "open ", 5) == 0) {
             line[strcspn(line, "\n")] = 0;
-            void *library = dlopen(line + 5, RTLD_NOW);
-            void *(*get)(size_t) = library ? (void *(*)(size_t))dlsym(library, "get") : NULL;
-            while (get && count < 10)
-                count += get(23700) != NULL;
+            strcpy(library.path, line + 5);
+            count = open_library(&library);
+        } else if (strncmp(line, "close", 5) == 0) {
+            close_library(&library);
+        } else if (sscanf(line, "cycles %d", &library.cycles) == 1) {
+            cycle(&library);
+        } else if (sscanf(line, "storm %d", &library.cycles) == 1) {
+            pthread_create(&stormy, NULL, cycle, &library);
+        } else if (strncmp(line, "calm", 4) == 0) {
+            pthread_join(stormy, NULL);
         } else if (strncmp(line, "errors", 6) == 0) {
             count = errors;
         } else if (strncmp(line, "interrupts", 10) == 0) {

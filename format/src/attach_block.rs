@@ -4,10 +4,16 @@
 //!  heapprof attach                          library, in a thread of its own
 //!  loads it, starts the thread ───────────> finds allocators, begins the log: PLANNED
 //!  stops all threads, writes the jumps ───> PATCHED: records until it is told to end
-//!  heapprof detach: restores the entries,
+//!                                           CHANGING and PATCHED again: taps a library that the
+//!                                           program opens, or forgets one that it closes
+//!  heapprof detach: stops all threads,
+//!  restores the entries ──────────────────> RESTORED: records, and changes no entry
 //!  waits for threads in the library ──────> ENDING or ENDING_QUIET: completes the log
 //!                                           ENDED: the log is complete, the thread ends
 //! ```
+//!
+//! The library changes the list of patches only in PREPARING and CHANGING. The other program
+//! relies on the list only while all threads are stopped and the state is not CHANGING.
 //!
 //! The block is a static variable of the library. The other program reads and writes it as the
 //! memory of the process. So both sides check what they read.
@@ -32,7 +38,7 @@ pub const ATTACH_JUMP: usize = 5;
 const TEXT: usize = 1024;
 
 /// First word of a block that this version understands.
-pub const ATTACH_MAGIC: u64 = u64::from_le_bytes(*b"heapatt\x02");
+pub const ATTACH_MAGIC: u64 = u64::from_le_bytes(*b"heapatt\x03");
 
 /// The states, in [`AttachBlock::state`].
 pub mod attach_state {
@@ -52,6 +58,17 @@ pub mod attach_state {
     pub const ENDING: u32 = 6;
     /// Like [`ENDING`], and no thread of the process is in the library any more, except its own.
     pub const ENDING_QUIET: u32 = 7;
+    /// Like [`PATCHED`], and a thread of the process just changes patches and entries.
+    pub const CHANGING: u32 = 8;
+    /// Like [`PATCHED`], but all entries are restored, and none is changed any more. Set by the
+    /// program that detaches.
+    pub const RESTORED: u32 = 9;
+
+    /// Returns true if the library records, and was not told to end.
+    #[must_use]
+    pub fn is_recording(state: u32) -> bool {
+        [PATCHED, CHANGING, RESTORED].contains(&state)
+    }
 }
 
 /// The wishes for a recording. They lie in memory that the program that attaches has mapped.
@@ -162,6 +179,7 @@ pub struct AttachPatch {
 #[repr(C)]
 #[derive(Debug)]
 struct PatchWords {
+    /// 0: the place is free.
     at: AtomicU64,
     /// The old bytes, the bytes that moved, and the group.
     old: AtomicU64,
@@ -182,6 +200,7 @@ pub struct AttachBlock {
     /// Distance of a thread's countdown from its thread pointer. Zeros in that word and in the next
     /// one ([`COUNTDOWN_LEN`]) make the thread begin anew.
     pub countdown_at: AtomicI64,
+    /// How many places have ever been used.
     patches: AtomicU32,
     message_len: AtomicU32,
     message: [AtomicU8; TEXT],
@@ -215,10 +234,11 @@ impl AttachBlock {
         }
     }
 
-    /// Appends a patch. Returns false if there is no room.
+    /// Adds a patch. Returns false if there is no room. One thread at a time changes patches.
     pub fn push(&self, patch: &AttachPatch) -> bool {
-        let number = self.patches.load(Ordering::Relaxed);
-        let Some(words) = self.words.get(number as usize) else {
+        let mut places = self.words.iter().enumerate();
+        let Some((number, words)) = places.find(|(_, words)| words.at.load(Ordering::Relaxed) == 0)
+        else {
             return false;
         };
         let mut old = [0; 8];
@@ -227,21 +247,27 @@ impl AttachBlock {
         old[6..].copy_from_slice(&patch.group.to_le_bytes());
         let mut new = [0; 8];
         new[..ATTACH_JUMP].copy_from_slice(&patch.new);
-        words.at.store(patch.at, Ordering::Relaxed);
         words.old.store(u64::from_le_bytes(old), Ordering::Relaxed);
         words.new.store(u64::from_le_bytes(new), Ordering::Relaxed);
-        self.patches.store(number + 1, Ordering::Release);
+        words.at.store(patch.at, Ordering::Release);
+        self.patches.fetch_max(number as u32 + 1, Ordering::Release);
         true
     }
 
-    /// Returns how many patches are listed.
-    pub fn len(&self) -> usize {
-        (self.patches.load(Ordering::Acquire) as usize).min(MOST_ATTACH_PATCHES)
+    /// Removes the patches of an allocator.
+    pub fn remove(&self, group: u16) {
+        for words in &self.words {
+            let [.., low, high] = words.old.load(Ordering::Relaxed).to_le_bytes();
+            if u16::from_le_bytes([low, high]) == group {
+                words.at.store(0, Ordering::Release);
+            }
+        }
     }
 
-    /// Returns true if no patch is listed.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// Returns how many patches have room.
+    pub fn room(&self) -> usize {
+        let free = |words: &&PatchWords| words.at.load(Ordering::Relaxed) == 0;
+        self.words.iter().filter(free).count()
     }
 
     /// Stores a message, cut to the room.
@@ -268,8 +294,10 @@ impl AttachBlock {
         let text = std::mem::offset_of!(AttachBlock, message);
         let text = bytes.get(text..text + len.min(TEXT))?;
         let first = std::mem::offset_of!(AttachBlock, words);
-        let patches = (0..count.min(MOST_ATTACH_PATCHES)).map(|number| {
-            let at = first + number * size_of::<PatchWords>();
+        let places = (0..count.min(MOST_ATTACH_PATCHES))
+            .map(|number| first + number * size_of::<PatchWords>())
+            .filter(|&at| word(at) != Some(0));
+        let patches = places.map(|at| {
             let old = word(at + 8)?.to_le_bytes();
             let new = word(at + 16)?.to_le_bytes();
             Some(AttachPatch {
@@ -376,7 +404,7 @@ mod tests {
     fn a_block_takes_no_more_patches_than_it_has_room_for() {
         let block = AttachBlock::new();
         let patch = AttachPatch {
-            at: 0,
+            at: 16,
             old: [0; 5],
             new: [0; 5],
             moved: 5,
@@ -384,7 +412,41 @@ mod tests {
         };
         let taken = (0..=MOST_ATTACH_PATCHES).filter(|_| block.push(&patch));
         assert_eq!(taken.count(), MOST_ATTACH_PATCHES);
-        assert_eq!(block.len(), MOST_ATTACH_PATCHES);
+        assert_eq!(block.room(), 0);
+    }
+
+    #[test]
+    fn the_places_of_removed_patches_are_used_again() {
+        let block = AttachBlock::new();
+        block.magic.store(ATTACH_MAGIC, Ordering::Relaxed);
+        let patch = |at, group| AttachPatch {
+            at,
+            old: [9; 5],
+            new: [0xe9; 5],
+            moved: 5,
+            group,
+        };
+        let all = [patch(10, 0), patch(20, 1), patch(30, 1), patch(40, 2)];
+        assert!(all.iter().all(|patch| block.push(patch)));
+        block.remove(1);
+        assert_eq!(block.room(), MOST_ATTACH_PATCHES - 2);
+        let listed = || {
+            AttachBlock::read(&bytes_of(&block))
+                .expect("a block")
+                .patches
+        };
+        assert_eq!(listed(), [all[0], all[3]]);
+        assert!(block.push(&patch(50, 3)));
+        assert_eq!(listed(), [all[0], patch(50, 3), all[3]]);
+    }
+
+    #[test]
+    fn a_recording_goes_on_until_it_is_told_to_end() {
+        use attach_state::*;
+        let goes_on = [PATCHED, CHANGING, RESTORED];
+        for state in IDLE..=RESTORED {
+            assert_eq!(is_recording(state), goes_on.contains(&state), "{state}");
+        }
     }
 
     #[test]

@@ -17,18 +17,15 @@
 //! by its caller, and later reads happen in a call of `dl_iterate_phdr`, which has the lock of the
 //! list.
 
-use std::ffi::{c_char, c_int, c_void};
-use std::sync::Mutex;
+use std::ffi::{c_char, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use heapprof_core::Sampler;
-use heapprof_format::{
-    ATTACH_MAGIC, AttachInput, AttachPatch, COUNTDOWN_LEN, MOST_ATTACH_PATCHES, attach_state,
-};
+use heapprof_format::{ATTACH_MAGIC, AttachInput, COUNTDOWN_LEN, attach_state};
 
 use crate::allocator;
 use crate::arch::thread_block::{thread_block, thread_pointer};
-use crate::hooks::taps::{self, Outcome};
+use crate::hooks::taps::{attached, later};
 use crate::os::environment::Environment;
 use crate::os::{
     cancellation, clock, diagnostics, fd_table, files, libc_trampolines, seccomp, sys,
@@ -113,14 +110,14 @@ fn attach(input: &AttachInput) -> Result<(), String> {
     IS_PREPARED.store(true, Ordering::Release);
     stack_bounds::remember_main_thread(arguments(), input.main_thread);
     let mut settings = settings(input);
-    tap_allocators(&mut settings)?;
+    settings.tapped = attached::prepare(input.is_quiet == 1, later::begin)?;
     let log = begin(&entered, settings)?;
     BLOCK.set_message(&log);
     BLOCK.state.store(attach_state::PLANNED, Ordering::Release);
     let deadline = clock::now_ns() + PATCH_TIMEOUT_NS;
     loop {
         let state = BLOCK.state.load(Ordering::Acquire);
-        if state == attach_state::PATCHED || attach_block::is_end_asked() {
+        if attach_state::is_recording(state) || attach_block::is_end_asked() {
             break;
         }
         if state != attach_state::PLANNED || clock::now_ns() > deadline {
@@ -129,6 +126,7 @@ fn attach(input: &AttachInput) -> Result<(), String> {
         }
         sys::sleep_ns(LOOK_NS);
     }
+    later::follow_from_here();
     Ok(())
 }
 
@@ -150,7 +148,7 @@ fn prepare_first(entered: &Entered) -> Result<(), String> {
     modules::discover_all(entered);
     seats::prepare();
     writer::prepare();
-    writer::set_before_end(taps::later::note_untapped);
+    writer::set_before_end(later::note_untapped);
     // No function of ours learns that the main thread ends.
     last_thread::set_exit_is_silent(true);
     // SAFETY: functions that live as long as the process: the library is never unloaded.
@@ -244,66 +242,6 @@ fn settings(input: &AttachInput) -> Settings {
     settings
 }
 
-/// The taps that have been prepared in this process, for good.
-struct Prepared {
-    /// The addresses of modules with tapped functions.
-    modules: Vec<u64>,
-    /// The tapped allocators, in words.
-    allocators: Vec<String>,
-}
-
-/// Only the thread of `heapprof attach` locks it.
-static PREPARED: Mutex<Prepared> = Mutex::new(Prepared {
-    modules: Vec::new(),
-    allocators: Vec::new(),
-});
-
-/// Prepares the taps of all allocators. The results of an earlier start stay valid.
-fn tap_allocators(settings: &mut Settings) -> Result<(), String> {
-    // A process that was forked while another thread had the lock cannot be attached to.
-    let mut prepared = PREPARED.try_lock().map_err(|_| "internal error")?;
-    let known = prepared.modules.clone();
-    let mut found = Vec::new();
-    with_loader_lock(|| {
-        found = taps::prepare(
-            |module| known.contains(&module),
-            |jumps, module| {
-                if BLOCK.len() + jumps.len() > MOST_ATTACH_PATCHES {
-                    return Err("there are too many functions".into());
-                }
-                let group = prepared.modules.len() as u16;
-                for jump in jumps {
-                    BLOCK.push(&AttachPatch {
-                        at: jump.at,
-                        old: jump.old,
-                        new: jump.new,
-                        moved: jump.moved as u8,
-                        group,
-                    });
-                }
-                prepared.modules.push(module);
-                Ok(())
-            },
-        );
-    });
-    let mut refused = None;
-    for outcome in found {
-        match outcome {
-            Outcome::Tapped(what) => prepared.allocators.push(what),
-            Outcome::RefusedMalloc(why) => refused = Some(why),
-            Outcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
-                "blocks of {why}; they are not recorded"
-            )),
-        }
-    }
-    settings.tapped = prepared.allocators.clone();
-    match refused {
-        Some(why) => Err(format!("its malloc cannot be tapped: {why}")),
-        None if settings.tapped.is_empty() => Err("its malloc was not found".into()),
-        None => Ok(()),
-    }
-}
-
 /// Begins the log and the session. Returns the log's path.
 fn begin(entered: &Entered, settings: Settings) -> Result<String, String> {
     walk::prepare(settings.depth);
@@ -341,21 +279,4 @@ fn end() {
     if let Some(session) = session::current() {
         writer::end_recording(session);
     }
-}
-
-/// Runs `work` while no thread changes the loader's list.
-fn with_loader_lock<W: FnMut()>(mut work: W) {
-    unsafe extern "C" fn first<W: FnMut()>(
-        _: *mut libc::dl_phdr_info,
-        _: usize,
-        work: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the work below, which outlives the call.
-        let work = unsafe { &mut *work.cast::<W>() };
-        // The results tell of a panic: there are none.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        1
-    }
-    // SAFETY: the loader calls the function once, in this thread.
-    unsafe { libc::dl_iterate_phdr(Some(first::<W>), (&raw mut work).cast()) };
 }

@@ -242,7 +242,7 @@ fn prepare_again(pid: u32, target: &Target, loaded: &Loaded) -> Result<bool, Str
         );
     }
     match view.state {
-        attach_state::PATCHED => {
+        state if attach_state::is_recording(state) => {
             return Err(format!(
                 "heapprof is attached already; it records to {}.heaplog (heapprof detach {pid} ends that)",
                 view.message.trim_end_matches(".heaplog")
@@ -262,7 +262,7 @@ fn prepare_again(pid: u32, target: &Target, loaded: &Loaded) -> Result<bool, Str
         std::thread::sleep(LOOK);
     }
     // A killed program may have left some entries changed.
-    restore(pid, &target.memory, &view)?;
+    let (_, view) = restore(pid, &target.memory, loaded)?;
     let is_quiet = quiet::wait(pid, target, loaded, &view.patches, None);
     // The state of the last recording must not be taken for that of the next one.
     set_state(&target.memory, loaded, attach_state::IDLE)?;
@@ -353,12 +353,13 @@ fn patch(
         .map(|patch| patch.at + 1..patch.at + u64::from(patch.moved))
         .collect();
     middles.push(visit.code_of_borrowed());
-    let known = known_patches(memory, &view.patches)?;
     loop {
         let mut mapped = Mapped::of(pid);
         let _priority = Priority::raise();
         let all = AllThreads::stop(pid)?;
         if all.are_outside(memory, &mut mapped, &middles) {
+            // A library may be closed, and other memory may be at its place.
+            let known = known_patches(memory, &view.patches)?;
             restart_countdowns(memory, &all, view.countdown_at);
             write_patches(memory, &known)?;
             set_state(memory, loaded, attach_state::PATCHED)?;
@@ -431,28 +432,49 @@ fn write_patches(memory: &Memory, patches: &[&AttachPatch]) -> Result<(), String
     Ok(())
 }
 
-/// Restores the entries that are changed. Returns how long all threads were stopped.
+/// Restores the entries that are changed. From then on, the library changes none. Returns how long
+/// all threads were stopped, and the block as it was then.
 ///
 /// The threads' addresses do not matter: a jump is one instruction, so each thread is before it or
-/// behind it. A thread behind it is in a tap, whose code stays.
-fn restore(pid: u32, memory: &Memory, view: &AttachBlockView) -> Result<Duration, String> {
+/// behind it. A thread behind it is in a tap, whose code stays while the tapped module does. A
+/// library may be closed at any time, so the entries are compared while all threads are stopped.
+fn restore(
+    pid: u32,
+    memory: &Memory,
+    loaded: &Loaded,
+) -> Result<(Duration, AttachBlockView), String> {
     let is_changed = |patch: &&AttachPatch| {
         let now = memory.bytes(patch.at, patch.new.len());
         now.is_ok_and(|now| now == patch.new)
     };
-    let changed: Vec<_> = view.patches.iter().filter(is_changed).collect();
-    if changed.is_empty() {
-        return Ok(Duration::ZERO);
+    let view = read_block(memory, loaded)?;
+    if !attach_state::is_recording(view.state) && !view.patches.iter().any(|it| is_changed(&it)) {
+        return Ok((Duration::ZERO, view));
     }
-    let _priority = Priority::raise();
-    let all = AllThreads::stop(pid)?;
-    for patch in changed {
-        memory
-            .write(patch.at, &patch.old)
-            .map_err(|error| format!("its code cannot be restored: {error}"))?;
+    // A copy of the process lacks the thread that was changing entries.
+    let is_own = [own_pid(pid), FORGOTTEN].contains(&view.pid);
+    let until = Instant::now() + PATCH_TIMEOUT;
+    loop {
+        let _priority = Priority::raise();
+        let all = AllThreads::stop(pid)?;
+        let view = read_block(memory, loaded)?;
+        if view.state != attach_state::CHANGING || !is_own {
+            if view.state == attach_state::PATCHED {
+                set_state(memory, loaded, attach_state::RESTORED)?;
+            }
+            for patch in view.patches.iter().filter(is_changed) {
+                memory
+                    .write(patch.at, &patch.old)
+                    .map_err(|error| format!("its code cannot be restored: {error}"))?;
+            }
+            return Ok((all.release(), view));
+        }
+        all.release();
+        if Instant::now() > until {
+            return Err("it opens or closes a library all the time. Try again".into());
+        }
+        std::thread::sleep(LOOK);
     }
-    let stopped = all.release();
-    Ok(stopped)
 }
 
 /// Returns the library's own thread.
@@ -482,13 +504,13 @@ pub fn detach(pid: u32) -> Result<Ended, Refusal> {
     let mut chosen = None;
     for loaded in all {
         let view = read_block(&target.memory, &loaded)?;
-        let is_recording = view.state == attach_state::PATCHED;
+        let is_recording = attach_state::is_recording(view.state);
         if chosen.is_none() || is_recording {
             chosen = Some((loaded, view));
         }
     }
-    let (loaded, view) = chosen.ok_or("heapprof is not attached to it")?;
-    let stopped = restore(pid, &target.memory, &view)?;
+    let (loaded, _) = chosen.ok_or("heapprof is not attached to it")?;
+    let (stopped, view) = restore(pid, &target.memory, &loaded)?;
     let own = writer_of(pid);
     let is_quiet = quiet::wait(pid, &target, &loaded, &view.patches, own);
     let ended = Ended {
@@ -499,7 +521,7 @@ pub fn detach(pid: u32) -> Result<Ended, Refusal> {
     if view.pid != own_pid(pid) {
         return Ok(ended); // a copy: only its entries were changed
     }
-    if view.state != attach_state::PATCHED {
+    if !attach_state::is_recording(view.state) {
         return match view.state {
             attach_state::PREPARING | attach_state::PLANNED => {
                 Err("heapprof is just being attached to it".into())

@@ -13,6 +13,7 @@
 //! with the stacks of all its threads, and killed.
 
 mod account;
+mod attached_server;
 mod build;
 mod claims;
 mod ends;
@@ -34,6 +35,7 @@ mod statistics;
 mod watchdog;
 
 pub use account::{Account, by_site};
+pub use attached_server::{AttachedServer, blocks_in_use};
 pub use build::{Build, is_glibc_before, is_over_musl, repository};
 pub use claims::Claims;
 pub use ends::{best, ended_after, exits, last, last_tick, tick_of};

@@ -3,164 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use heapprof_format::EndReason;
 use heapprof_symbolizer::Metric;
 use heapprof_tests::{
-    Build, Finished, Log, Run, estimate, is_glibc_before, totals_by_site, writer_of,
+    AttachedServer as Server, Build, Log, Run, blocks_in_use as blocks, estimate, is_glibc_before,
+    totals_by_site, writer_of,
 };
-use tempfile::TempDir;
-
-/// A program that takes commands on its standard input.
-struct Server {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    folder: TempDir,
-}
-
-impl Server {
-    /// Starts the fixture with so many busy threads.
-    fn start(threads: u32) -> Server {
-        Server::with(&[&threads.to_string()])
-    }
-
-    fn with(arguments: &[&str]) -> Server {
-        Server::of(&Build::get().fixture("attached_server"), arguments)
-    }
-
-    fn of(program: &Path, arguments: &[&str]) -> Server {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut child = Command::new(program)
-            .args(arguments)
-            .current_dir(folder.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the fixture");
-        let input = child.stdin.take();
-        let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut server = Server {
-            child,
-            input,
-            output,
-            folder,
-        };
-        assert_eq!(server.line(), "ready");
-        server
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).expect("a pipe");
-        line.trim_end().to_owned()
-    }
-
-    /// Gives a command, and returns the number of its answer.
-    fn tell(&mut self, command: &str) -> i32 {
-        let input = self.input.as_mut().expect("open until the end");
-        writeln!(input, "{command}").expect("it reads");
-        let line = self.line();
-        let number = line.strip_prefix("done ");
-        number
-            .unwrap_or_else(|| panic!("{command}: {line:?}"))
-            .parse()
-            .expect("a number")
-    }
-
-    /// Ends it. Checks that no wait has ended wrongly.
-    fn end(mut self) {
-        writeln!(self.input.take().expect("open"), "quit").expect("it reads");
-        assert_eq!(self.line(), "ended 0");
-        let status = self.child.wait().expect("a child of ours");
-        assert!(status.success(), "{status}");
-    }
-
-    /// Runs `heapprof`, in the server's folder.
-    fn heapprof(&self, words: &[&str]) -> Finished {
-        let run = Run::heapprof().inside(self.folder.path());
-        run.args(words).limit(Duration::from_secs(60)).run()
-    }
-
-    fn attach(&self, options: &[&str]) -> Finished {
-        let pid = self.pid().to_string();
-        self.heapprof(&[&["attach", &pid, "--leave"], options].concat())
-    }
-
-    fn detach(&self) -> Finished {
-        self.heapprof(&["detach", &self.pid().to_string()])
-    }
-
-    /// Attaches, and expects that it is done.
-    fn attached(&self, options: &[&str]) -> String {
-        self.attach(options).well().stderr
-    }
-
-    /// Detaches, and expects that it is done.
-    fn detached(&self) -> String {
-        self.detach().well().stderr
-    }
-
-    fn logs(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.folder.path()).expect("a folder");
-        let paths = entries.map(|entry| entry.expect("an entry").path());
-        let is_log = |path: &PathBuf| path.extension().is_some_and(|end| end == "heaplog");
-        let mut logs: Vec<_> = paths.filter(is_log).collect();
-        logs.sort_by_key(|path| {
-            fs::metadata(path)
-                .and_then(|it| it.modified())
-                .expect("a time")
-        });
-        logs
-    }
-
-    /// Returns the code of the program and of its libraries, by file and address.
-    fn code(&self) -> BTreeMap<String, Vec<u8>> {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).expect("a map");
-        let memory = fs::File::open(format!("/proc/{}/mem", self.pid())).expect("memory");
-        let is_code = |line: &&str| {
-            line.contains(" r-xp ") && line.contains('/') && !line.contains("libheapprof-attach")
-        };
-        let lines = maps.lines().filter(is_code);
-        let read = lines.map(|line| {
-            let range = line.split(' ').next().expect("a range");
-            let (start, end) = range.split_once('-').expect("two ends");
-            let [start, end] = [start, end].map(|hex| u64::from_str_radix(hex, 16).expect("hex"));
-            let mut bytes = vec![0; (end - start) as usize];
-            memory.read_exact_at(&mut bytes, start).expect("mapped");
-            (line.to_owned(), bytes)
-        });
-        read.collect()
-    }
-
-    /// Returns the numbers of threads and open descriptors, and the resident KiB.
-    fn size(&self) -> [u64; 3] {
-        let folder = format!("/proc/{}", self.pid());
-        let count = |name| {
-            fs::read_dir(format!("{folder}/{name}"))
-                .expect("it lives")
-                .count() as u64
-        };
-        let status = fs::read_to_string(format!("{folder}/status")).expect("it lives");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let resident = resident.and_then(|line| line.split_ascii_whitespace().next());
-        [
-            count("task"),
-            count("fd"),
-            resident.expect("a number").parse().expect("a number"),
-        ]
-    }
-}
 
 /// Returns the modules whose code is not as it was.
 fn changed(before: &BTreeMap<String, Vec<u8>>, now: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
@@ -168,20 +21,6 @@ fn changed(before: &BTreeMap<String, Vec<u8>>, now: &BTreeMap<String, Vec<u8>>) 
         .iter()
         .filter(|(module, bytes)| now.get(*module) != Some(bytes));
     changed.map(|(module, _)| module.clone()).collect()
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Blocks of that size: allocated, and still in use at the log's end.
-fn blocks(log: &Log, size: u64) -> (usize, usize) {
-    let blocks = log.blocks_of(size);
-    let in_use = blocks.iter().filter(|block| block.in_use).count();
-    (blocks.len(), in_use)
 }
 
 /// Every block that is allocated while heapprof is attached is recorded, with its free. The process
@@ -322,7 +161,7 @@ fn exact_recordings_of_many_threads_leave_no_memory_behind() {
 /// before.
 fn killed_at(call: usize, server: &Server, words: &[&str]) -> bool {
     let mut command = Command::new(&Build::get().heapprof);
-    command.args(words).current_dir(server.folder.path());
+    command.args(words).current_dir(server.folder());
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -587,12 +426,12 @@ fn a_child_of_an_attached_process_can_be_attached_to() {
         let _ = server.heapprof(&options).well();
         std::thread::sleep(Duration::from_millis(200));
         let _ = server.heapprof(&["detach", &child]).well();
-        let log = Log::read(&server.folder.path().join("child.heaplog")).whole();
+        let log = Log::read(&server.folder().join("child.heaplog")).whole();
         assert_eq!(log.end(), Some(EndReason::Detached));
         assert_eq!(log.unknown_frees(), 0);
         let (all, in_use) = blocks(&log, 23600);
         assert!(all > 10 && in_use <= 1, "round {round}: {all}, {in_use}");
-        fs::remove_file(server.folder.path().join("child.heaplog")).expect("a log");
+        fs::remove_file(server.folder().join("child.heaplog")).expect("a log");
         if round == 0 {
             server.tell("burst 10");
             server.detached();
@@ -608,57 +447,6 @@ fn a_child_of_an_attached_process_can_be_attached_to() {
     server.end();
 }
 
-/// An allocator in a library that is opened meanwhile is not recorded. The log names it. The next
-/// attach finds it.
-#[test]
-fn an_allocator_that_comes_later_is_told() {
-    const TOY: &str = "#include <stddef.h>
-        static char memory[1 << 20];
-        static size_t used;
-        __attribute__((noinline)) void *toy_mallocx(size_t size, int flags)
-        {
-            size_t at = used;
-            used += (size + 15 + (size_t)flags) & ~(size_t)15;
-            return at < sizeof memory ? memory + at : NULL;
-        }
-        __attribute__((noinline)) void toy_dallocx(void *block, int flags)
-        {
-            if ((char *)block + flags == memory + used) used -= 16;
-            if (block == memory) used += 0;
-        }
-        void *get(size_t size) { return toy_mallocx(size, 0); }
-        void put(void *block) { toy_dallocx(block, 0); }";
-    let mut server = Server::start(1);
-    let path = |name: &str| server.folder.path().join(name);
-    let (source, toy) = (path("toy.c"), path("libtoy.so"));
-    fs::write(&source, TOY).expect("a folder");
-    let mut gcc = Command::new("gcc");
-    gcc.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&toy);
-    assert!(gcc.arg(&source).status().expect("gcc").success());
-    server.attached(&["-i", "1"]);
-    assert_eq!(server.tell(&format!("open {}", toy.display())), 10);
-    server.detached();
-    let told = |server: &Server| {
-        let log = server.logs().pop().expect("a log");
-        let log = log.to_str().expect("a path").to_owned();
-        server.heapprof(&["info", &log]).well().stdout
-    };
-    let info = told(&server);
-    let line = info.lines().find(|line| line.contains("libtoy.so are not"));
-    assert!(
-        line.is_some_and(|line| line.contains("jemalloc") && line.contains("attach again")),
-        "{info}"
-    );
-    server.attached(&["-i", "1"]);
-    assert_eq!(server.tell(&format!("open {}", toy.display())), 10);
-    server.detached();
-    let info = told(&server);
-    assert!(!info.contains("are not recorded"), "{info}");
-    let log = Log::read(&server.logs().pop().expect("a log")).whole();
-    assert_eq!(blocks(&log, 23700).0, 10);
-    server.end();
-}
-
 /// A process that ends while heapprof is attached completes its log.
 #[test]
 fn a_process_may_end_while_it_is_attached() {
@@ -666,10 +454,7 @@ fn a_process_may_end_while_it_is_attached() {
     server.attached(&["-i", "1"]);
     server.tell("keep 10");
     let path = server.logs().pop().expect("a log");
-    let input = server.input.as_mut().expect("open");
-    writeln!(input, "quit").expect("it reads");
-    assert_eq!(server.line(), "ended 0");
-    assert!(server.child.wait().expect("a child").success());
+    server.quit();
     let log = Log::read(&path).whole();
     assert_eq!(log.end(), Some(EndReason::Exit));
     assert_eq!(blocks(&log, 23200), (10, 10));

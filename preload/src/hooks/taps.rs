@@ -22,18 +22,26 @@
 //! allocated must be seen when it is freed.
 //!
 //! Danger: code of the program is changed (`os/code`), at boot, before other threads exist, and
-//! when a library has been opened ([`opened`]).
+//! when a library has been opened ([`opened`]). In a running process it is changed from outside
+//! ([`attached`]), and when a library is opened ([`later`]).
+
+#[cfg(not(feature = "attach"))]
 use std::ops::Range;
 use std::sync::OnceLock;
+
+use heapprof_format::TAPPED_LATER;
 
 #[cfg(not(feature = "attach"))]
 use crate::os::diagnostics;
 use crate::os::diagnostics::say;
 #[cfg(not(feature = "attach"))]
 use crate::os::executable;
+#[cfg(not(feature = "attach"))]
 use crate::os::link_map::{self, Module};
 
 mod allocators;
+#[cfg(feature = "attach")]
+pub(crate) mod attached;
 mod functions;
 #[cfg(feature = "attach")]
 pub(crate) mod later;
@@ -45,11 +53,8 @@ mod tapped_function;
 
 use allocators::for_each_allocator;
 use named::Named;
-#[cfg(feature = "attach")]
-pub(crate) use plan::Jump;
-use plan::Planned;
 #[cfg(not(feature = "attach"))]
-use plan::apply;
+use plan::{Planned, apply};
 
 /// The result for one allocator, in words.
 pub(crate) enum Outcome {
@@ -59,6 +64,23 @@ pub(crate) enum Outcome {
     Refused(String),
     /// It is the program's own malloc, and is left alone.
     RefusedMalloc(String),
+    /// It is the loader, which is left alone.
+    #[cfg(feature = "attach")]
+    RefusedLoader(String),
+}
+
+impl Outcome {
+    /// Returns the line for the log about an allocator of a library that the program has opened.
+    fn line_of_later(&self) -> Option<String> {
+        match self {
+            Outcome::Tapped(what) => Some(format!("{TAPPED_LATER}{what}")),
+            Outcome::Refused(why) | Outcome::RefusedMalloc(why) => {
+                Some(format!("blocks of {why}; they are not recorded"))
+            }
+            #[cfg(feature = "attach")]
+            Outcome::RefusedLoader(_) => None,
+        }
+    }
 }
 
 /// The functions that the user names.
@@ -103,29 +125,6 @@ fn note_absent_modules() {
             ));
         }
     }
-}
-
-/// In a running process: prepares the taps of all allocators, those of the library that serves the
-/// program among them. Nothing is changed yet. `is_known` is true for the address of a module that
-/// was prepared before. `take` gets the changes of each allocator's entries, and the module's
-/// address.
-///
-/// The loader's list does not change meanwhile.
-#[cfg(feature = "attach")]
-pub(crate) fn prepare(
-    is_known: impl Fn(u64) -> bool,
-    mut take: impl FnMut(&[Jump], u64) -> Result<(), String>,
-) -> Vec<Outcome> {
-    let mut outcomes = Vec::new();
-    for module in link_map::modules().filter(|module| !module.is_ours()) {
-        let start = module.address(0);
-        if !is_known(start) {
-            let take = &mut |planned: &Planned, _: &Range<u64>| take(&planned.jumps, start);
-            for_each_allocator(module, false, Some(take), &mut outcomes);
-        }
-    }
-    later::remember_modules();
-    outcomes
 }
 
 /// Taps the allocators of a module. `is_at_rest` returns true if no other thread runs code in that

@@ -2,8 +2,8 @@
 //!
 //! Danger: running code is changed. At boot, in our constructor, this thread is the only one. It
 //! runs none of the changed functions, and no frame of its stack is in a changed function. Later,
-//! the caller makes sure that no other thread runs the code (`hooks/taps/opened`). A page is
-//! writable or executable, never both.
+//! the caller makes sure that no other thread runs the code (`hooks/taps/opened`,
+//! `hooks/taps/later`). A page is writable or executable, never both.
 
 use crate::os::sys::{self, Errno, File};
 
@@ -13,7 +13,8 @@ const STEP: u64 = 1 << 20;
 /// Number of attempts in each direction: jumps reach 2 GiB.
 const STEPS: u64 = 1024;
 
-/// Pages for generated code, which is written first and sealed then.
+/// Pages for generated code, which is written first and sealed then. Pages that are not sealed are
+/// unmapped when dropped.
 pub(crate) struct GeneratedCode {
     start: u64,
     len: usize,
@@ -66,18 +67,27 @@ impl GeneratedCode {
         self.used = self.used.next_multiple_of(16).min(self.len);
     }
 
-    /// Makes the pages executable and no longer writable.
-    pub(crate) fn seal(self) -> Result<(), Errno> {
-        sys::protect(self.start, self.len, libc::PROT_READ | libc::PROT_EXEC)
+    /// Makes the pages executable and no longer writable. Returns their range.
+    pub(crate) fn seal(self) -> Result<std::ops::Range<u64>, Errno> {
+        sys::protect(self.start, self.len, libc::PROT_READ | libc::PROT_EXEC)?;
+        let pages = self.start..self.start + self.len as u64;
+        std::mem::forget(self);
+        Ok(pages)
     }
 }
 
-/// At boot: replaces code of a module by `bytes`. The kernel writes them, as it does for a
-/// debugger. The protection of the pages stays as it is.
+impl Drop for GeneratedCode {
+    fn drop(&mut self) {
+        sys::unmap_at(self.start, self.len);
+    }
+}
+
+/// Replaces code of a module by `bytes`. The kernel writes them, as it does for a debugger. The
+/// protection of the pages stays as it is.
 ///
 /// # Safety
-/// No other thread runs, and this one runs none of the replaced instructions. The bytes at `at` are
-/// code of a module, which the bytes may replace.
+/// No thread runs the replaced instructions. The bytes at `at` are code of a module, which `bytes`
+/// may replace.
 pub(crate) unsafe fn replace(at: u64, bytes: &[u8]) -> Result<(), Errno> {
     let memory = File::open(c"/proc/self/mem", libc::O_RDWR, 0)?;
     match memory.write_at(at, bytes)? {
@@ -86,12 +96,12 @@ pub(crate) unsafe fn replace(at: u64, bytes: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// At boot: as [`replace`], where the kernel does not write (a hardened one, no `/proc`). The pages
-/// lose the right of execution for a moment.
+/// As [`replace`], where the kernel does not write (a hardened one, no `/proc`). The pages lose the
+/// right of execution for a moment.
 ///
 /// # Safety
-/// That of [`replace`]. The pages do not contain code of this library, and the process has made
-/// changed pages executable before, so that no rule forbids it now.
+/// That of [`replace`], for all code in the pages. The pages do not contain code of this library.
+/// The process has made changed pages executable before, so no rule forbids it now.
 pub(crate) unsafe fn replace_by_protection(at: u64, bytes: &[u8]) -> Result<(), Errno> {
     let first = at & !(PAGE - 1);
     let len = (at + bytes.len() as u64).next_multiple_of(PAGE) - first;

@@ -84,6 +84,15 @@ pub(crate) fn while_unchanged(look: &mut dyn FnMut()) {
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut look).cast()) };
 }
 
+/// Returns true if the loader has just announced that it has changed its list, and false if it is
+/// about to. The caller is called by the loader, which has its lock.
+#[cfg(feature = "attach")]
+pub(crate) fn is_consistent() -> bool {
+    // SAFETY: a word of the loader's structure, which the loader changes in this thread only while
+    // it has its lock.
+    unsafe { (&raw const debug_structure().state).read_volatile() == 0 }
+}
+
 /// Returns the address of the list's first node, which is the program's.
 pub(crate) fn first() -> u64 {
     debug_structure().map as u64
@@ -195,6 +204,16 @@ impl Module {
     /// Returns the address at which the byte with that address in the file's own space is loaded.
     pub(crate) fn address(&self, value: u64) -> u64 {
         (self.bias as u64).wrapping_add(value)
+    }
+
+    /// Returns true if the loader changes the module's code when it relocates the module.
+    #[cfg(feature = "attach")]
+    pub(crate) fn has_text_relocations(&self) -> bool {
+        // SAFETY: the argument of `function`.
+        let mut entries = unsafe { entries(self) };
+        entries.any(|entry| {
+            entry.tag == DT_TEXTREL || entry.tag == DT_FLAGS && entry.value & DF_TEXTREL != 0
+        })
     }
 
     /// Returns true if the module is the loader.
@@ -330,7 +349,14 @@ const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
 const DT_RELA: i64 = 7;
 const DT_RELASZ: i64 = 8;
+#[cfg(feature = "attach")]
+const DT_TEXTREL: i64 = 22;
 const DT_JMPREL: i64 = 23;
+#[cfg(feature = "attach")]
+const DT_FLAGS: i64 = 30;
+/// Flag of a module whose code is relocated.
+#[cfg(feature = "attach")]
+const DF_TEXTREL: usize = 4;
 const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 /// Bit of a version that new programs are not bound to.

@@ -1,4 +1,5 @@
-//! The words for `heapprof attach` and `heapprof detach`, which read and write them from outside.
+//! The words for `heapprof attach` and `heapprof detach`, which read and write them from outside,
+//! and the right of a thread of the program to change entries ([`Changes`]).
 
 use std::sync::atomic::Ordering;
 
@@ -30,6 +31,37 @@ pub(crate) fn tell_ended() {
         let _ = state.compare_exchange(
             ending,
             attach_state::ENDED,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+    }
+}
+
+/// The right to change the list of patches and the entries. One thread has it at a time.
+///
+/// `heapprof detach` restores the listed entries while all threads are stopped and nobody has this
+/// right. From then on nobody gets it.
+pub(crate) struct Changes(());
+
+impl Changes {
+    /// Takes the right. `None`: another thread has it, or the recording is about to end.
+    pub(crate) fn begin() -> Option<Changes> {
+        let taken = heapprof_attach_block.state.compare_exchange(
+            attach_state::PATCHED,
+            attach_state::CHANGING,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        taken.is_ok().then_some(Changes(()))
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        // Fails in a forked child, which has forgotten the recording.
+        let _ = heapprof_attach_block.state.compare_exchange(
+            attach_state::CHANGING,
+            attach_state::PATCHED,
             Ordering::AcqRel,
             Ordering::Relaxed,
         );

@@ -77,6 +77,7 @@ const CALLS: &[Call] = calls! {
     read = libc::SYS_read, [];
     pread64 = libc::SYS_pread64, [];
     write = libc::SYS_write, [];
+    pwrite64 = libc::SYS_pwrite64, [];
     lseek = libc::SYS_lseek, [];
     close = libc::SYS_close, [];
     fstat = libc::SYS_fstat, [];

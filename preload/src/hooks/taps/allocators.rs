@@ -42,8 +42,10 @@ pub(super) fn for_each_allocator(
     // In a running process, the functions behind `malloc` are tapped as all others.
     let serves = cfg!(feature = "attach")
         && allocator::next_library().is_some_and(|library| library == module.path());
-    let closes = cfg!(feature = "attach") && module.function(c"dlclose").is_some();
-    if is_system && !is_marked && named.is_empty() && !serves && !closes {
+    let announces = [c"dlclose", c"_dl_debug_state"];
+    let loads = cfg!(feature = "attach")
+        && (announces.iter()).any(|name| module.function(name).is_some());
+    if is_system && !is_marked && named.is_empty() && !serves && !loads {
         return;
     }
     let owns_malloc = owns_malloc && is_program || serves;
@@ -51,7 +53,7 @@ pub(super) fn for_each_allocator(
     let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
         return;
     };
-    let is_wanted = is_marked || owns_malloc || closes || !named.is_empty();
+    let is_wanted = is_marked || owns_malloc || loads || !named.is_empty();
     let debug_file = match ElfSymbols::full(file.bytes()) {
         Some(_) => None,
         None => elf_symbols::debug_file(file.bytes()),
@@ -70,7 +72,7 @@ pub(super) fn for_each_allocator(
     let is_next = allocator::next_library().is_some_and(|library| library == module.path());
     let named = named.into_iter().map(Functions::Named);
     let mut known = allocators(&symbols, owns_malloc);
-    if closes {
+    if loads {
         known.push((Family::Loader, b""));
     }
     let known = known
@@ -112,6 +114,10 @@ pub(super) fn for_each_allocator(
                 Outcome::Tapped(format!("{name} ({number} functions)"))
             }
             Err(why) if is_usual => Outcome::RefusedMalloc(why),
+            #[cfg(feature = "attach")]
+            Err(why) if matches!(functions, Functions::Known(Family::Loader, _)) => {
+                Outcome::RefusedLoader(format!("{name}: {why}"))
+            }
             Err(why) => Outcome::Refused(format!("{name}: {why}")),
         });
     }

@@ -46,11 +46,13 @@ pub(super) enum Call {
     Control { name: u8 },
     /// May unload a library.
     Unload,
+    /// Announces to debuggers that libraries come or go, or that they have.
+    Announce,
 }
 
 use Call::{
-    Allocate, AllocateArray, AllocateInto, Control, Free, Resize, ResizeArray, ResizeInPlace,
-    ResizeStored, Unload,
+    Allocate, AllocateArray, AllocateInto, Announce, Control, Free, Resize, ResizeArray,
+    ResizeInPlace, ResizeStored, Unload,
 };
 
 /// A function: its name behind the allocator's prefix, and what a call does.
@@ -156,8 +158,12 @@ const SNMALLOC: &[Function] = &[
     (b"rust_realloc", Resize { ptr: 0, size: 3 }),
 ];
 
-/// The loader's functions by which a walk learns that code is gone.
-const LOADER: &[Function] = &[(b"dlclose", Unload)];
+/// The loader's functions by which a walk learns that code is gone, and this library that libraries
+/// come and go.
+const LOADER: &[Function] = &[(b"dlclose", Unload), (ANNOUNCES, Announce)];
+
+/// The name of glibc's function for debuggers.
+const ANNOUNCES: &[u8] = b"_dl_debug_state";
 
 /// An allocator, as its symbols tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,8 +22,6 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use heapprof_format::TAPPED_LATER;
-
 use crate::hooks::taps::{Outcome, install_in};
 use crate::os::backoff::{self, Backoff};
 use crate::os::diagnostics;
@@ -104,15 +102,9 @@ fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<Outcome>) {
 fn report(outcome: &Outcome) {
     const MOST_LINES: usize = 32;
     static LINES: AtomicUsize = AtomicUsize::new(0);
-    if LINES.fetch_add(1, Ordering::Relaxed) >= MOST_LINES {
-        return;
-    }
-    match outcome {
-        Outcome::Tapped(what) => {
-            diagnostics::note(format_args!("{TAPPED_LATER}{what}"));
-        }
-        Outcome::Refused(why) | Outcome::RefusedMalloc(why) => {
-            diagnostics::note(format_args!("blocks of {why}; they are not recorded"));
-        }
+    if LINES.fetch_add(1, Ordering::Relaxed) < MOST_LINES
+        && let Some(line) = outcome.line_of_later()
+    {
+        diagnostics::note(format_args!("{line}"));
     }
 }

@@ -14,11 +14,11 @@ use super::tapped_function::{Tap, due_stub, undecided_stub};
 use crate::allocator;
 use crate::arch::tap_stubs::{Check, Exit, FilterPlace, TAIL, tail};
 use crate::arch::thread_block::{thread_block, thread_pointer};
-#[cfg(not(feature = "attach"))]
-use crate::os::code;
-use crate::os::code::GeneratedCode;
+use crate::os::code::{self, GeneratedCode};
 use crate::os::elf_symbols::{self, ElfSymbols};
 use crate::os::link_map::Module;
+#[cfg(feature = "attach")]
+use crate::os::sys;
 use crate::recording::sampled_blocks;
 use crate::state::thread;
 
@@ -84,6 +84,39 @@ pub(super) struct Planned {
     pub(super) jumps: Vec<Jump>,
     /// The addresses of the functions; none if all are known by other names.
     pub(super) entries: Vec<u64>,
+    #[cfg(feature = "attach")]
+    pub(super) generated: Generated,
+}
+
+/// The pages and the taps that the jumps of an allocator lead to. They live until they are freed.
+#[cfg(feature = "attach")]
+#[derive(Clone)]
+pub(super) struct Generated {
+    pages: Range<u64>,
+    taps: Vec<*mut Tap>,
+}
+
+// SAFETY: a tap is only read, by any thread, until it is freed by its owner.
+#[cfg(feature = "attach")]
+unsafe impl Send for Generated {}
+
+#[cfg(feature = "attach")]
+impl Generated {
+    /// Frees the pages and the taps.
+    ///
+    /// # Safety
+    /// No jump leads to the pages, no thread is in them or in a call behind them, and no other copy
+    /// of this value is freed.
+    pub(super) unsafe fn free(self) {
+        sys::unmap_at(
+            self.pages.start,
+            (self.pages.end - self.pages.start) as usize,
+        );
+        for tap in self.taps {
+            // SAFETY: from `Box::into_raw` in `plan`; by the caller's promise no thread uses it.
+            drop(unsafe { Box::from_raw(tap) });
+        }
+    }
 }
 
 /// Takes the changes of an allocator, and the range of the module's code.
@@ -100,9 +133,18 @@ pub(super) fn apply(
     if !is_at_rest(code) {
         return Err("threads that it has started do not come to rest".into());
     }
+    // SAFETY: no other thread runs functions of the module, by the check above, and this one runs
+    // none. The module is not this library.
+    unsafe { write_jumps(planned) }
+}
+
+/// Writes the jumps of an allocator, all or none.
+///
+/// # Safety
+/// No thread runs code of the module, which is not this library.
+pub(super) unsafe fn write_jumps(planned: &Planned) -> Result<(), String> {
     let replace = |at: u64, bytes: &[u8]| {
-        // SAFETY: no other thread runs functions of the module, by the check above, and this one
-        // runs none. The module is not this library, and sealing has made changed pages executable.
+        // SAFETY: the caller's promise. Sealing has made changed pages executable.
         unsafe { code::replace(at, bytes).or_else(|_| code::replace_by_protection(at, bytes)) }
     };
     for (number, jump) in planned.jumps.iter().enumerate() {
@@ -227,6 +269,11 @@ pub(super) fn plan(
         return Ok(Planned {
             jumps: Vec::new(),
             entries: Vec::new(),
+            #[cfg(feature = "attach")]
+            generated: Generated {
+                pages: 0..0,
+                taps: Vec::new(),
+            },
         });
     }
     let each = Check::MOST + EntryPatch::MOST_MOVED + 2 * TAIL + 16;
@@ -234,7 +281,7 @@ pub(super) fn plan(
         .ok_or("there is no room for generated code near it")?;
     let mut jumps = Vec::new();
     #[cfg(feature = "attach")]
-    let mut moves = Vec::new();
+    let (mut moves, mut taps) = (Vec::new(), Vec::new());
     for ((call, entry, plan), name) in planned.iter().zip(&planned_names) {
         let is_flat = wanted.functions.is_flat(*call, name) || wanted.flat_names.contains(name);
         let check = match is_flat {
@@ -244,19 +291,22 @@ pub(super) fn plan(
         // Without a check, a tail comes first.
         let first = if check.len() == 0 { TAIL } else { check.len() };
         let start = generated.address();
-        let tap = Box::leak(Box::new(Tap {
+        let moved_at = start + first as u64;
+        let tap = Box::into_raw(Box::new(Tap {
             call: *call,
             entry: *entry,
-            moved: start + first as u64,
+            moved: moved_at,
         }));
+        #[cfg(feature = "attach")]
+        taps.push(tap);
         let mut moved = [0; EntryPatch::MOST_MOVED];
         let len = plan
-            .write_moved(tap.moved, &mut moved)
+            .write_moved(moved_at, &mut moved)
             .map_err(|why| why.to_string())?;
-        let number = std::ptr::from_ref(tap) as u64;
+        let number = tap as u64;
         let undecided = tail(number, undecided_stub as *const () as u64);
         let due = tail(number, due_stub as *const () as u64);
-        let tails = tap.moved + len as u64;
+        let tails = moved_at + len as u64;
         let (code, code_len) = check.code(start, |exit| match exit {
             Exit::Undecided => tails,
             Exit::Due => tails + TAIL as u64,
@@ -283,14 +333,23 @@ pub(super) fn plan(
             moved: plan.len(),
         });
         #[cfg(feature = "attach")]
-        moves.push((*entry, tap.moved));
+        moves.push((*entry, moved_at));
     }
     let seal = |why| format!("generated code cannot be made executable: {why}");
-    generated.seal().map_err(seal)?;
+    #[cfg_attr(not(feature = "attach"), expect(unused, reason = "they stay for good"))]
+    let pages = generated.seal().map_err(seal)?;
     #[cfg(feature = "attach")]
     for (entry, moved) in moves {
         allocator::redirect(entry, moved);
     }
     let entries = planned.iter().map(|&(_, entry, _)| entry).collect();
-    Ok(Planned { jumps, entries })
+    Ok(Planned {
+        jumps,
+        entries,
+        #[cfg(feature = "attach")]
+        generated: Generated {
+            pages,
+            taps,
+        },
+    })
 }

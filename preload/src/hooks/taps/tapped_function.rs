@@ -1,6 +1,7 @@
 //! Tapped function: one whose calls come here first, and what is recorded of a call.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use heapprof_core::{Sampler, Suspended};
@@ -14,6 +15,16 @@ use crate::recording::sampled_blocks::{self, TakenSample};
 use crate::state::thread::{self, Inside, Thread};
 use crate::unwind::modules;
 use crate::unwind::walk::WalkStart;
+
+/// The function that is called behind an announcement of the loader.
+static WATCHER: OnceLock<fn()> = OnceLock::new();
+
+/// Sets the function that is called when the loader announces a change of its list. The loader has
+/// its lock.
+#[cfg(feature = "attach")]
+pub(super) fn watch_loader(watcher: fn()) {
+    let _ = WATCHER.set(watcher);
+}
 
 /// A tapped function.
 pub(super) struct Tap {
@@ -177,6 +188,14 @@ unsafe extern "C-unwind" fn tapped(
             // SAFETY: as in `Tap::call`.
             let answer = unsafe { call_moved(registers, tap.moved) };
             modules::note_dlclose();
+            answer
+        }
+        Call::Announce => {
+            // SAFETY: as in `Tap::call`. The function does nothing.
+            let answer = unsafe { call_moved(registers, tap.moved) };
+            if let Some(watcher) = WATCHER.get() {
+                watcher();
+            }
             answer
         }
         Call::AllocateStringInto { place } => {

@@ -235,11 +235,16 @@ pub(crate) fn map_at(address: u64, len: usize) -> Option<u64> {
     }
     .ok()?;
     if mapped != address {
-        // SAFETY: mapped just above, and no other code has the address.
-        let _ = unsafe { syscall(libc::SYS_munmap, [mapped, len as u64, 0, 0, 0, 0]) };
+        unmap_at(mapped, len);
         return None;
     }
     Some(mapped)
+}
+
+/// Unmaps memory of [`map_at`] that no other code uses.
+pub(crate) fn unmap_at(address: u64, len: usize) {
+    // SAFETY: the callers have mapped it, and nothing reads it any more.
+    let _ = unsafe { syscall(libc::SYS_munmap, [address, len as u64, 0, 0, 0, 0]) };
 }
 
 /// Changes the protection of pages.
