@@ -128,6 +128,11 @@ impl SpikesSoFar {
                 let fall = *fall;
                 self.rise(fall, here);
             }
+            // A rise that may be noise, to a new height.
+            Some(_) if here.bytes() > self.now.peak.bytes() => {
+                self.fall = None;
+                self.now.peak = here;
+            }
             _ => {}
         }
     }
@@ -172,10 +177,12 @@ impl SpikesSoFar {
         self.found = pairs.collect();
     }
 
-    /// All spikes, in the order of time.
+    /// All spikes, in the order of time. The highest point of the curve is the peak of one.
     pub(crate) fn finish(mut self) -> Vec<Spike> {
+        let height = self.now.peak.bytes();
+        let is_highest = || self.found.iter().all(|spike| spike.peak.bytes() < height);
         let is_spike = self.fall.is_some() || self.now.low.is_below(&self.now.peak);
-        if is_spike {
+        if is_spike || height > Fixed::default() && is_highest() {
             self.found.push(self.now);
         }
         self.found
@@ -291,6 +298,21 @@ mod tests {
         };
         assert_eq!(count(&[50, 44, 51, 45, 52]), 1);
         assert_eq!(count(&[50, 10, 60, 12, 52]), 3);
+    }
+
+    /// A low that is exact, and a new height whose samples say little.
+    #[test]
+    fn the_highest_is_found_behind_a_rise_that_may_be_noise() {
+        let mut spikes = SpikesSoFar::default();
+        let second = 1000 * MS;
+        spikes.at(point(1, second, 1_000_000, 1));
+        spikes.at(point(2, 2 * second, 800_000, 1));
+        let noisy = point(3, 4 * second, 64, 1 << 20);
+        assert!(noisy.bytes() > Fixed::from_int(1_000_000));
+        spikes.at(noisy);
+        let found = spikes.finish();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].peak.record, 3);
     }
 
     #[test]
