@@ -11,7 +11,7 @@ const LOADER: u64 = 0x7201;
 fn sites(log: LogBuilder, args: &[&str]) -> Vec<(String, u64)> {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "s.heaplog", &log.end());
-    let top = json(&[&["top", "--json", file.to_str().unwrap()], args].concat());
+    let top = json(&[&["top", "--json", file.to_str().unwrap()][..], args].concat());
     let sites = top["sites"].as_array().unwrap().iter();
     let site = |site: &Value| {
         let bytes = site["self"]["in-use-bytes"].as_u64();

@@ -4,7 +4,7 @@
 use crate::common::{LogBuilder, frame, heapprof, json, named, ok, stderr, write};
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::resolve::Frame;
-use heapprof_symbolizer::{Profile, Symbols, fold_library, profile_of_log};
+use heapprof_symbolizer::{Detail, Profile, Symbols, fold_library, profile_of_log};
 use proptest::prelude::*;
 
 /// The innermost address of all stacks, which is no return address.
@@ -87,7 +87,9 @@ fn formats_with_names_have_the_function_that_the_program_calls() {
         "malloc",
     ]);
     fold_library(&mut profile, &mut symbols);
-    for format in Format::ALL.into_iter().filter(|format| format.has_names()) {
+    // Those that show blocks in time need more of a log than there is here.
+    let is_shown = |format: &Format| format.has_names() && format.wants() == Detail::default();
+    for format in Format::ALL.into_iter().filter(is_shown) {
         let mut out = Vec::new();
         format
             .write(&profile, &symbols, &Options::default(), &mut out)
@@ -104,7 +106,7 @@ fn formats_with_names_have_the_function_that_the_program_calls() {
             "{}: {text}",
             format.name()
         );
-        for inside in ["allocate(", "operator new", "malloc"] {
+        for inside in ["allocate(", "operator new"] {
             assert!(!is_there(inside), "{}: {inside} in {text}", format.name());
         }
     }
@@ -136,7 +138,7 @@ fn export_and_report_have_the_switch() {
     assert_eq!(focused, "main;std::outer 4096");
     let page = folder.path().join("page.html");
     let out = page.to_str().unwrap();
-    for (args, expected) in [(&[][..], true), (&["--fold-library"], false)] {
+    for (args, expected) in [(&[] as &[&str], true), (&["--fold-library"], false)] {
         ok(&[&["report", log, "--perf-map", map, "-o", out][..], args].concat());
         let page = std::fs::read_to_string(&page).unwrap();
         assert_eq!(page.contains("std::inner"), expected);

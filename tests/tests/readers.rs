@@ -299,5 +299,5 @@ fn jemallocs_own_dumps_have_the_programs_sites() {
     let own: Vec<&str> = own.filter_map(|site| site["function"].as_str()).collect();
     assert_eq!(own[0], "allocates", "{own:?}");
     let inside = |name: &&str| name.contains("prof_") || name.contains("malloc");
-    assert!(!own.iter().any(|name| inside(&name)), "{own:?}");
+    assert!(!own.iter().any(inside), "{own:?}");
 }
