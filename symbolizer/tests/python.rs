@@ -221,7 +221,7 @@ fn a_difference_finds_the_function_that_moved() {
     assert_eq!(of_load.len(), 1, "{document}");
 }
 
-/// What a forked process has from its parent is named by the functions of the parent's log.
+/// Inherited blocks are named by the functions of the parent's log.
 #[test]
 fn inherited_blocks_have_the_parents_functions() {
     let folder = tempfile::tempdir().unwrap();

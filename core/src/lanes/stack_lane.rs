@@ -10,8 +10,8 @@
 //!        │ a bit for each interrupted frame ... │ words of the labels ...
 //! ```
 //!
-//! The lane does not know what the words of the labels mean. The words of a code object stand in the
-//! place of addresses, under the end [`CODE`].
+//! The lane does not know what the words of the labels mean. The words of a code object stand in
+//! the place of addresses, under the end [`CODE`].
 
 use crate::lanes::event::low;
 use crate::lanes::lane::CacheAligned;

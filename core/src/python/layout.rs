@@ -198,7 +198,7 @@ impl Layout {
     }
 
     /// Returns the layout that the table at the start of `_PyRuntime` states. `None`: it is no
-    /// table of a known version, or of a build without the interpreter's lock, whose objects differ.
+    /// table of a known version, or the build has no interpreter's lock, and other objects.
     pub fn of_table(words: &[u64; DEBUG_OFFSETS_WORDS]) -> Option<Layout> {
         let [cookie, version, free_threaded, ..] = *words;
         if cookie != COOKIE || free_threaded != 0 || version >> 24 != 3 {

@@ -3,8 +3,8 @@
 //!
 //! A block's own site is its innermost frame that is neither an allocation function nor the
 //! plumbing of a standard library: the caller of `Vec::push` is interesting, `Vec::push` is not.
-//! Where an interpreter ran a function, the innermost of its functions is the site: the functions of
-//! C that it calls are the same for all that it runs.
+//! Where an interpreter ran a function, the innermost of its functions is the site: the functions
+//! of C that it calls are the same for all that it runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
