@@ -1,11 +1,11 @@
 /* Situation: a program maps memory in each way that there is: a pool touched in part, a mapping
  * with a hole, one that grows by mremap, one that MAP_FIXED puts over a reserved one, a file, a
- * bare system call, and one that is too small to be recorded. A forked child unmaps what it
- * inherits and maps memory of its own.
+ * bare system call, and one that is too small to be recorded. It makes threads, on stacks of libc's
+ * and on one of its own. A forked child unmaps what it inherits and maps memory of its own.
  * A correct profiler shows each function with the mapped and the resident bytes that the program
  * states, and the bare system call without a stack, by the name that the program gave it.
  * If it is wrong: a mapping that was replaced, cut or moved counts twice or not at all, or the
- * child changes its parent's.
+ * child changes its parent's. Or nobody has the stacks of threads.
  *
  *   mapped_memory       prints `<function> <mapped> <resident>`
  */
@@ -13,6 +13,8 @@
 #include "../preload/include/heapprof.h"
 #include "frames.h"
 
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +93,73 @@ OWN_FRAME static char *maps_in_child(void)
     return checked(mmap(NULL, 3 * MIB, RW, PRIVATE, -1, 0), 3 * MIB);
 }
 
+enum { THREADS = 3, STACK = 8 * MIB, STACK_USED = 1 * MIB };
+
+static pthread_barrier_t barrier;
+static pthread_t threads[THREADS + 1];
+static long tids[THREADS + 1];
+
+OWN_FRAME static void *uses_its_stack(void *number)
+{
+    char used[STACK_USED];
+    memset(used, 1, sizeof used);
+    sink = used[(size_t)rand() % sizeof used];
+    tids[(size_t)number] = syscall(SYS_gettid);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    return NULL;
+}
+
+OWN_FRAME static void makes_threads(pthread_attr_t *attributes)
+{
+    for (size_t i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], attributes, uses_its_stack, (void *)i) != 0)
+            exit(1);
+}
+
+OWN_FRAME static char *maps_stack(void)
+{
+    return checked(mmap(NULL, 4 * MIB, RW, PRIVATE, -1, 0), 4 * MIB);
+}
+
+OWN_FRAME static void makes_thread_on(char *stack)
+{
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstack(&attributes, stack, 4 * MIB) != 0 ||
+        pthread_create(&threads[THREADS], &attributes, uses_its_stack, (void *)THREADS) != 0)
+        exit(1);
+}
+
+/* The kernel may show a thread shortly after its end. */
+static void join_threads(void)
+{
+    for (int i = 0; i < THREADS + 1; i++) {
+        char path[64];
+        pthread_join(threads[i], NULL);
+        snprintf(path, sizeof path, "/proc/self/task/%ld", tids[i]);
+        while (access(path, F_OK) == 0)
+            usleep(1000);
+    }
+}
+
+/* Returns the resident bytes of a thread's stack by mincore(2), without its guard page. */
+static size_t resident(pthread_t thread)
+{
+    static unsigned char pages[STACK / 4096 + 1];
+    pthread_attr_t attributes;
+    void *start;
+    size_t length, sum = 0;
+    if (pthread_getattr_np(thread, &attributes) != 0 || pthread_attr_getstack(&attributes, &start, &length) != 0)
+        exit(2);
+    /* With musl, a thread's own data is above. */
+    start = (void *)((uintptr_t)start / 4096 * 4096);
+    if (length / 4096 > sizeof pages || mincore(start, length / 4096 * 4096, pages) != 0)
+        exit(3);
+    for (size_t i = 0; i < length / 4096; i++)
+        sum += pages[i] & 1 ? 4096 : 0;
+    return sum;
+}
+
 /* In assembly, as a program without libc does it. */
 static char *maps_bare(size_t len)
 {
@@ -144,6 +213,14 @@ int main(void)
     char *tiny = maps_tiny();
     touch(tiny, 32 << 10);
 
+    pthread_attr_t large_stack;
+    pthread_barrier_init(&barrier, NULL, THREADS + 2);
+    if (pthread_attr_init(&large_stack) != 0 || pthread_attr_setstacksize(&large_stack, STACK) != 0)
+        return 1;
+    makes_threads(&large_stack);
+    makes_thread_on(maps_stack());
+    pthread_barrier_wait(&barrier);
+
     pid_t child = fork();
     if (child == 0) {
         munmap(pool, 32 * MIB);
@@ -166,7 +243,15 @@ int main(void)
     printf("maps_file %d %d\n", 5 * MIB, 5 * MIB);
     printf("maps_tiny 0 0\n");
     printf("maps_in_child 0 0\n");
+    printf("makes_thread_on 0 0\n");
+    size_t of_stacks = 0;
+    for (int i = 0; i < THREADS; i++)
+        of_stacks += resident(threads[i]);
+    printf("makes_threads %d %zu\n", THREADS * STACK, of_stacks);
+    printf("maps_stack %d %zu\n", 4 * MIB, resident(threads[THREADS]));
     fflush(stdout);
+    pthread_barrier_wait(&barrier);
+    join_threads();
 
     if (munmap(pool, 32 * MIB) != 0 || munmap(grown, 12 * MIB) != 0)
         return 1;

@@ -31,6 +31,8 @@ fn main() {
     link_with("--wrap=syscall");
     // The same holds for its mappings, and for those of Rust's library.
     link_with("--wrap=mmap,--wrap=mmap64,--wrap=munmap,--wrap=sbrk");
+    // And for the threads of both (`os/thread_shims.rs`).
+    link_with("--wrap=pthread_create");
     match env::var("CARGO_CFG_TARGET_ENV").as_deref() {
         Ok("musl") => over_musl(),
         _ => over_glibc(),

@@ -15,6 +15,8 @@ fn main() {
     link_with("--wrap=gettid,--wrap=statx");
     // Rust's library maps memory by libc's functions (`os/mapping_shims.rs`).
     link_with("--wrap=mmap,--wrap=mmap64,--wrap=munmap,--wrap=sbrk");
+    // And it makes threads (`os/thread_shims.rs`).
+    link_with("--wrap=pthread_create");
 }
 
 fn link_with(option: &str) {

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 
 use crate::allocator;
 use crate::hooks::taps::{self, Outcome};
-use crate::hooks::{early_heap, malloc, mappings, next_fast, operators};
+use crate::hooks::{early_heap, malloc, mappings, next_fast, operators, thread_creation};
 use crate::host::foreign_allocators::{self, MallocOwner};
 use crate::host::{
     atfork, dlopen, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec,
@@ -98,6 +98,7 @@ extern "C" fn construct(
     exit::prepare();
     raw_syscalls::prepare();
     mappings::prepare();
+    thread_creation::prepare();
     seccomp::prepare();
     setid::prepare();
     namespaces::prepare();

@@ -18,6 +18,7 @@
 //! | what the program may call to control the profiler | `c_api.rs` |
 //! | allocators that are linked into the program | `taps.rs` |
 //! | the functions that map memory | `mappings.rs` |
+//! | the function that makes threads | `thread_creation.rs` |
 //! | what an allocator of the program's own may call to report its blocks | `pool.rs` |
 //!
 //! May import: os, state, allocator, unwind, recording, writer.
@@ -51,3 +52,5 @@ pub(crate) mod pool;
 pub(crate) mod probes;
 pub(crate) mod sample;
 pub(crate) mod taps;
+#[cfg(not(feature = "attach"))]
+pub(crate) mod thread_creation;

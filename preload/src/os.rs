@@ -29,3 +29,4 @@ pub(crate) mod seccomp;
 pub(crate) mod std_shims;
 pub(crate) mod sys;
 pub(crate) mod thread_locals;
+pub(crate) mod thread_shims;

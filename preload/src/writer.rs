@@ -23,7 +23,7 @@
 
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{AddressMap, Budget, Ledger, NumberMap, RateLimit, Scale};
+use heapprof_core::{Budget, Ledger, NumberMap, RateLimit, Scale};
 use heapprof_format::{EndReason, Module, Record};
 
 use crate::allocator;
@@ -72,6 +72,7 @@ mod totals;
 
 use codes::Codes;
 use idle_purge::IdlePurge;
+use mapped_memory::RecordedMappings;
 use memory_readings::{Cause, MemoryReadings};
 use page_readings::PageReadings;
 
@@ -139,8 +140,7 @@ pub(crate) struct Writer {
     most_resident: u64,
     memory: MemoryReadings,
     pages: PageReadings,
-    /// The stack that mapped a range, by its number.
-    mappings: AddressMap<u32>,
+    mappings: RecordedMappings,
     /// The source of events.
     source: EventSource,
     /// Converts ticks of events into times, and into the log's unit.
@@ -187,7 +187,7 @@ impl Writer {
             most_resident: 0,
             memory: MemoryReadings::new(settings.memory_interval_ms, clock::now_ns()),
             pages: PageReadings::new(settings.pages_interval_s, clock::now_ns()),
-            mappings: AddressMap::new(mapped_memory::MOST_RANGES),
+            mappings: RecordedMappings::default(),
             source: EventSource::default(),
             clock: Clock::new(),
             scale: Scale::default(),

@@ -335,12 +335,28 @@ fn on_moved_end(entry: u64, before: usize, after: usize, here: WalkStart) {
     }
 }
 
-/// The range that a call has mapped, and by which stack.
+/// The pages that a call has mapped, and by which stack. Without a length: the descriptor of a
+/// thread that was made.
 struct Mapped {
     entry: u64,
-    start: usize,
-    len: usize,
+    start: u64,
+    len: u64,
     here: WalkStart,
+}
+
+/// Returns true if mappings are recorded.
+pub(super) fn are_recorded() -> bool {
+    LEAST.load(Ordering::Acquire) != usize::MAX && phase::is_recording()
+}
+
+/// Records that a thread with that descriptor was made.
+pub(super) fn on_thread_made(entry: u64, descriptor: u64, here: WalkStart) {
+    on_large_mapped(&Mapped {
+        entry,
+        start: descriptor,
+        len: MappingEvent::OF_THREAD,
+        here,
+    });
 }
 
 /// Records a mapping. One that is too small ends the recorded ones that it replaces.
@@ -352,6 +368,7 @@ fn on_mapped(entry: u64, start: usize, len: usize, replaces: bool, here: WalkSta
         }
         return;
     }
+    let (start, len) = whole_pages(&(start..start.wrapping_add(len)));
     let mapped = Mapped {
         entry,
         start,
@@ -389,10 +406,9 @@ extern "C" fn mapped_deferred(entered: &Entered, mapped: &Mapped) {
             return;
         }
         let is_stopped = regime::of(thread).interval == 0;
-        let range = mapped.start..mapped.start.wrapping_add(mapped.len);
         let Some(session) = session::current() else {
             if !is_stopped {
-                push(entered, mapped, range);
+                push(entered, mapped);
             }
             return;
         };
@@ -403,12 +419,18 @@ extern "C" fn mapped_deferred(entered: &Entered, mapped: &Mapped) {
             true => None,
             false => sample::stack_of(entered, session, mapped.entry, mapped.here),
         };
-        send(session, thread, range, stack, clock::ticks());
+        send(
+            session,
+            thread,
+            (mapped.start, mapped.len),
+            stack,
+            clock::ticks(),
+        );
     });
 }
 
 /// Lets a mapping wait for the session.
-fn push(entered: &Entered, mapped: &Mapped, range: Range<usize>) {
+fn push(entered: &Entered, mapped: &Mapped) {
     let Some(mut seat) = seats::take(entered.thread) else {
         return counters::LOST_MAPPINGS.add(1);
     };
@@ -420,8 +442,7 @@ fn push(entered: &Entered, mapped: &Mapped, range: Range<usize>) {
         entry: mapped.entry,
         memo: walker.memos.chosen(),
     };
-    let (start, len) = whole_pages(&range);
-    if !pending_mappings::push(clock::ticks(), start, len, Some(&stack)) {
+    if !pending_mappings::push(clock::ticks(), mapped.start, mapped.len, Some(&stack)) {
         counters::LOST_MAPPINGS.add(1);
     }
     // A handler may have interrupted the allocator.
@@ -480,7 +501,7 @@ extern "C" fn unmapped_deferred(thread: &'static Thread, start: usize, len: usiz
                 if thread.session.get() != session.number {
                     session.register_thread(thread);
                 }
-                send(session, thread, range, None, *at);
+                send(session, thread, whole_pages(&range), None, *at);
             }
             // Without a mapping that waits, there is none to end.
             None if pending_mappings::exist() => {
@@ -494,15 +515,20 @@ extern "C" fn unmapped_deferred(thread: &'static Thread, start: usize, len: usiz
     });
 }
 
-/// Returns the start and the length of the pages of a range.
+/// Returns the start and the length of the pages of a range, to which the kernel extends it.
 fn whole_pages(range: &Range<usize>) -> (u64, u64) {
     let (start, end) = (range.start & !(PAGE - 1), range.end.next_multiple_of(PAGE));
     (start as u64, end.saturating_sub(start) as u64)
 }
 
-/// Sends a change of a range, which the kernel has extended to whole pages.
-fn send(session: &Session, thread: &Thread, range: Range<usize>, stack: Option<u64>, at: Ticks) {
-    let (start, len) = whole_pages(&range);
+/// Sends a change of pages, of that start and length.
+fn send(
+    session: &Session,
+    thread: &Thread,
+    (start, len): (u64, u64),
+    stack: Option<u64>,
+    at: Ticks,
+) {
     let sent = session.send_mapping(MappingEvent {
         at,
         start,

@@ -27,6 +27,13 @@ pub(crate) struct Touched {
     pub(crate) resident: u64,
 }
 
+impl Touched {
+    fn add(&mut self, other: Touched) {
+        self.anonymous += other.anonymous;
+        self.resident += other.resident;
+    }
+}
+
 /// The open page map. Held for one operation (Law 9).
 pub(crate) struct Pagemap(File);
 
@@ -40,13 +47,13 @@ impl Pagemap {
     /// Returns the bytes of touched pages without a file in a range of addresses. Reads at most
     /// `most` pages of the map, from the end of the range.
     pub(crate) fn anonymous(&self, range: &Range<u64>, most: u64) -> u64 {
-        self.pieces(range, most, &mut |_| true)
+        self.pieces(range, most, &mut |_| true).anonymous
     }
 
-    /// Returns the same for a stack, which is touched from its end on. Stops at the first piece
-    /// without a touched page.
-    pub(crate) fn anonymous_of_stack(&self, range: &Range<u64>, most: u64) -> u64 {
-        self.pieces(range, most, &mut |touched| touched > 0)
+    /// Returns the touched pages of a stack, which is touched from its end on. Stops at the first
+    /// piece without a touched page.
+    pub(crate) fn of_stack(&self, range: &Range<u64>, most: u64) -> Touched {
+        self.pieces(range, most, &mut |touched| touched.anonymous > 0)
     }
 
     /// Returns the touched and the resident pages in a range. `left` is the number of pages that
@@ -58,11 +65,7 @@ impl Pagemap {
         let mut at = first;
         while at < end {
             let count = (end - at).min(PIECE as u64);
-            self.words(at, count as usize, &mut |word| {
-                let is_anonymous = word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0;
-                sum.anonymous += PAGE * u64::from(is_anonymous);
-                sum.resident += PAGE * u64::from(word & PRESENT != 0);
-            });
+            sum.add(self.piece(at, count as usize));
             at += count;
         }
         Some(sum)
@@ -84,31 +87,37 @@ impl Pagemap {
         }
     }
 
-    fn pieces(&self, range: &Range<u64>, most: u64, goes_on: &mut dyn FnMut(u64) -> bool) -> u64 {
+    fn pieces(
+        &self,
+        range: &Range<u64>,
+        most: u64,
+        goes_on: &mut dyn FnMut(Touched) -> bool,
+    ) -> Touched {
         let first = range.start / PAGE;
         let first = first.max((range.end / PAGE).saturating_sub(most));
         let mut end = range.end.div_ceil(PAGE);
-        let mut pages = 0;
+        let mut sum = Touched::default();
         while end > first {
             let begin = end.saturating_sub(PIECE as u64).max(first);
             let touched = self.piece(begin, (end - begin) as usize);
-            pages += touched;
+            sum.add(touched);
             if !goes_on(touched) {
                 break;
             }
             end = begin;
         }
-        pages * PAGE
+        sum
     }
 
-    /// Returns the number of touched pages without a file among up to [`PIECE`] pages.
-    fn piece(&self, first: u64, count: usize) -> u64 {
-        let mut pages = 0;
+    /// Returns the touched ones among up to [`PIECE`] pages.
+    fn piece(&self, first: u64, count: usize) -> Touched {
+        let mut sum = Touched::default();
         self.words(first, count, &mut |word| {
-            let is_touched = word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0;
-            pages += u64::from(is_touched);
+            let is_anonymous = word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0;
+            sum.anonymous += PAGE * u64::from(is_anonymous);
+            sum.resident += PAGE * u64::from(word & PRESENT != 0);
         });
-        pages
+        sum
     }
 
     /// Passes the words of up to [`PIECE`] pages to `visit`.
@@ -155,12 +164,13 @@ mod tests {
         }
         // The last thousand pages are a stack in use.
         let stack = range.start + 2000 * PAGE..range.end;
-        assert_eq!(map.anonymous_of_stack(&stack, u64::MAX), 100 * PAGE);
+        let touched = map.of_stack(&stack, u64::MAX);
+        assert_eq!([touched.anonymous, touched.resident], [100 * PAGE; 2]);
         // A piece without a touched page ends a stack.
         // SAFETY: within the mapping.
         let gap = unsafe { memory.add((1000 * PAGE) as usize) };
         // SAFETY: pages of this test alone.
         unsafe { libc::madvise(gap.cast(), (1000 * PAGE) as usize, libc::MADV_DONTNEED) };
-        assert!(map.anonymous_of_stack(&range, u64::MAX) < 200 * PAGE);
+        assert!(map.of_stack(&range, u64::MAX).anonymous < 200 * PAGE);
     }
 }

@@ -27,11 +27,18 @@ pub(crate) struct Note {
 #[derive(Clone, Copy)]
 pub(crate) struct MappingEvent {
     pub(crate) at: Ticks,
+    /// The first address, or the descriptor of a thread that was made.
     pub(crate) start: u64,
+    /// Bytes, or [`OF_THREAD`](Self::OF_THREAD).
     pub(crate) len: u64,
     /// Hash of the stack; 0: the range was unmapped, or is not recorded.
     pub(crate) stack: u64,
     pub(crate) thread: u32,
+}
+
+impl MappingEvent {
+    /// The length that no range has: the event is about a thread, whose stack libc has mapped.
+    pub(crate) const OF_THREAD: u64 = 0;
 }
 
 pub(crate) enum NoteKind {

@@ -1,4 +1,5 @@
-//! Mapped memory: the resident bytes of the program's mappings, by stack and name.
+//! Mapped memory: the resident bytes of the program's mappings and of its threads' stacks, by stack
+//! and name.
 //!
 //! ```text
 //!   /proc/self/maps    ├── heap ──┤   ├─────── anonymous ───────┤   ├─ stack ─┤
@@ -8,25 +9,30 @@
 //! ```
 //!
 //! The kernel's list is the truth, and the recorded calls say which stack made a part of it. Memory
-//! that another line of the waterfall counts (the allocator's heap, stacks, variables, this
-//! library) is left out. Memory that no recorded call explains has no stack: it comes from system
-//! calls, the loader, libc, or from before the recording. A recorded range that the list lacks was
-//! unmapped past us, and is forgotten.
+//! that another line of the waterfall counts (the allocator's heap, variables, this library) is
+//! left out. Memory that no recorded call explains has no stack: it comes from system calls, the
+//! loader, libc, or from before the recording. A recorded range that the list lacks was unmapped
+//! past us, and is forgotten.
+//!
+//! The stack of a thread belongs to the call stack that made the thread. It is a part here, and a
+//! line of its own in the waterfall. libc keeps the memory when the thread ends, so the range of a
+//! stack is forgotten if no thread has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use heapprof_core::AddressMap;
 use heapprof_format::{MappedMemory, MappedPart, Mapping, MappingChange, Record};
 
 use super::Writer;
-use crate::os::pagemap::Pagemap;
+use crate::os::pagemap::{Pagemap, Touched};
 use crate::os::procfs;
 use crate::recording::events::MappingEvent;
 use crate::state::counters;
+use crate::unwind::thread_stacks;
 
 /// Most ranges whose stacks are kept.
-pub(super) const MOST_RANGES: usize = 1 << 16;
+const MOST_RANGES: usize = 1 << 16;
 /// Most pages that are read for one account: of 4 GiB.
 const MOST_PAGES: u64 = 1 << 20;
 /// Most bytes of the kernel's list: some thousand mappings. Each costs a system call, and meanwhile
@@ -39,8 +45,64 @@ const REST: &str = "[others]";
 /// Names of memory without a name.
 const ANONYMOUS: &str = "[anonymous]";
 const CODE: &str = "[code made at run time]";
+/// Names of stacks. The kernel has a name for the main thread's alone.
+const MAIN_STACK: &str = "[stack]";
+const THREAD_STACK: &str = "[thread stack]";
 /// Number of a thread that is not known.
 const NO_THREAD: u32 = u32::MAX;
+
+/// The ranges that recorded calls have mapped.
+pub(super) struct RecordedMappings {
+    /// The stack that mapped a range, by its number.
+    ranges: AddressMap<u32>,
+    /// The stacks that made threads. Their ranges are stacks of threads.
+    makers: BTreeSet<u32>,
+}
+
+impl Default for RecordedMappings {
+    fn default() -> Self {
+        RecordedMappings {
+            ranges: AddressMap::new(MOST_RANGES),
+            makers: BTreeSet::new(),
+        }
+    }
+}
+
+impl RecordedMappings {
+    /// Returns the bytes of all ranges that are no stacks of threads.
+    pub(super) fn bytes_of_mappings(&self) -> u64 {
+        let pieces = self.ranges.pieces();
+        let mappings = pieces.filter(|(_, stack)| !self.makers.contains(stack));
+        mappings.map(|(it, _)| it.end - it.start).sum()
+    }
+
+    /// Returns the ranges of stacks of threads, with no owner.
+    fn thread_stacks(&self) -> AddressMap<()> {
+        let mut stacks = AddressMap::new(usize::MAX);
+        for (range, stack) in self.ranges.pieces() {
+            if self.makers.contains(&stack) {
+                stacks.map(range, ());
+            }
+        }
+        stacks
+    }
+
+    /// Returns true if each address of a range belongs to that stack already.
+    fn has(&self, range: &Range<u64>, stack: u32) -> bool {
+        let mut has_all = true;
+        self.ranges.divide(range.clone(), &mut |_, owner| {
+            has_all &= owner == Some(stack);
+        });
+        has_all
+    }
+}
+
+/// The stack of a thread that runs.
+pub(super) struct UsedStack {
+    pub(super) range: Range<u64>,
+    pub(super) touched: Touched,
+    pub(super) is_main: bool,
+}
 
 /// The mappings at one moment.
 pub(super) struct Account {
@@ -48,17 +110,18 @@ pub(super) struct Account {
     pub(super) recorded: u64,
     pub(super) unrecorded: u64,
     pub(super) parts: Vec<MappedPart>,
-    /// Recorded ranges that are not mapped.
+    /// Recorded ranges that are not mapped, or were stacks of threads that have ended.
     pub(super) gone: Vec<Range<u64>>,
 }
 
 impl Account {
-    /// Takes the account. `counted` has the ranges of other lines. `None`: the kernel's list cannot
-    /// be read, or is too long.
+    /// Takes the account. `counted` has the ranges of other lines, and `stacks` those of threads,
+    /// with true if all are known. `None`: the kernel's list cannot be read, or is too long.
     pub(super) fn take(
         pages: &Pagemap,
         counted: &AddressMap<()>,
-        recorded: &AddressMap<u32>,
+        (stacks, all_are_known): (&[UsedStack], bool),
+        recorded: &RecordedMappings,
     ) -> Option<Account> {
         let list = procfs::mappings()?
             .read_up_to(LONGEST_LIST, 64 << 10)
@@ -72,7 +135,7 @@ impl Account {
             unrecorded_bytes: 0,
             by_name: BTreeMap::new(),
         };
-        let mut missing = recorded.clone();
+        let mut missing = recorded.ranges.clone();
         for line in list.split(|&byte| byte == b'\n') {
             let mapping = std::str::from_utf8(line).ok().and_then(Mapping::parse);
             let Some(mapping) = mapping else { continue };
@@ -84,10 +147,20 @@ impl Account {
                 }
             });
         }
+        for stack in stacks {
+            account.add_stack(stack);
+        }
+        let mut gone: Vec<_> = missing.pieces().map(|(range, _)| range).collect();
+        if all_are_known {
+            let mut unused = recorded.thread_stacks();
+            let used = stacks.iter().map(|stack| &stack.range);
+            used.chain(&gone).for_each(|it| unused.unmap(it.clone()));
+            gone.extend(unused.pieces().map(|(range, ())| range));
+        }
         Some(Account {
             recorded: account.recorded_bytes,
             unrecorded: account.unrecorded_bytes,
-            gone: missing.pieces().map(|(range, _)| range).collect(),
+            gone,
             parts: account.finish(),
         })
     }
@@ -97,7 +170,7 @@ impl Account {
 struct Parts<'a> {
     pages: &'a Pagemap,
     pages_left: u64,
-    recorded: &'a AddressMap<u32>,
+    recorded: &'a RecordedMappings,
     recorded_bytes: u64,
     unrecorded_bytes: u64,
     /// Mapped and resident bytes.
@@ -106,10 +179,31 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     fn add(&mut self, mapping: &Mapping, range: Range<u64>) {
-        let recorded = self.recorded;
-        recorded.divide(range, &mut |range, stack| {
+        let RecordedMappings { ranges, makers } = self.recorded;
+        ranges.divide(range, &mut |range, stack| {
+            // Memory of a thread that has ended.
+            let stack = stack.filter(|stack| !makers.contains(stack));
             self.add_part(mapping, &range, stack)
         });
+    }
+
+    fn add_stack(&mut self, used: &UsedStack) {
+        let UsedStack { range, touched, .. } = used;
+        let mut owner = None;
+        let top = range.end.saturating_sub(1)..range.end;
+        let recorded = &self.recorded.ranges;
+        recorded.divide(top, &mut |_, stack| owner = stack);
+        let name = match used.is_main {
+            true => MAIN_STACK,
+            false => THREAD_STACK,
+        };
+        self.add_sums(owner, name, [range.end - range.start, touched.resident]);
+    }
+
+    fn add_sums(&mut self, stack: Option<u32>, name: &str, [mapped, resident]: [u64; 2]) {
+        let sums = self.by_name.entry((stack, name.to_owned())).or_default();
+        sums[0] += mapped;
+        sums[1] += resident;
     }
 
     fn add_part(&mut self, mapping: &Mapping, range: &Range<u64>, stack: Option<u32>) {
@@ -137,9 +231,7 @@ impl Parts<'_> {
             "" => ANONYMOUS,
             path => path,
         };
-        let sums = self.by_name.entry((stack, name.to_owned())).or_default();
-        sums[0] += range.end - range.start;
-        sums[1] += touched.resident;
+        self.add_sums(stack, name, [range.end - range.start, touched.resident]);
     }
 
     fn finish(self) -> Vec<MappedPart> {
@@ -170,11 +262,25 @@ impl Parts<'_> {
 impl Writer {
     /// Takes a change of the mappings, at that time of the log.
     pub(super) fn mapping_changed(&mut self, time_ns: u64, event: &MappingEvent) {
-        let range = event.start..event.start.saturating_add(event.len);
         let mut stack = (event.stack != 0).then(|| self.stack_number(event.stack));
+        let is_thread = event.len == MappingEvent::OF_THREAD;
+        let range = match is_thread {
+            false => Some(event.start..event.start.saturating_add(event.len)),
+            true => stack.and_then(|_| thread_stacks::of_descriptor(event.start)),
+        };
+        let Some(range) = range else {
+            return; // the thread has ended, and its memory is gone
+        };
+        let (start, len) = (range.start, range.end - range.start);
         match stack {
             Some(number) => {
-                if !self.mappings.map(range, number) {
+                if is_thread {
+                    self.mappings.makers.insert(number);
+                    if self.mappings.has(&range, number) {
+                        return; // libc has given the memory of a thread to the next one
+                    }
+                }
+                if !self.mappings.ranges.map(range, number) {
                     counters::LOST_MAPPINGS.add(1);
                     stack = None;
                 }
@@ -185,12 +291,12 @@ impl Writer {
             None => {
                 let mut is_recorded = false;
                 let asked = range.clone();
-                self.mappings
-                    .divide(asked, &mut |_, owner| is_recorded |= owner.is_some());
+                let ranges = &mut self.mappings.ranges;
+                ranges.divide(asked, &mut |_, owner| is_recorded |= owner.is_some());
                 if !is_recorded {
                     return; // the end of a mapping that is not recorded changes nothing
                 }
-                self.mappings.unmap(range);
+                ranges.unmap(range);
             }
         }
         self.output
@@ -198,8 +304,8 @@ impl Writer {
             .record(&Record::MappingChange(MappingChange {
                 time_ns,
                 thread: event.thread,
-                start: event.start,
-                len: event.len,
+                start,
+                len,
                 stack,
             }));
     }
@@ -207,7 +313,7 @@ impl Writer {
     /// Logs the mappings of a reading of that time of the log.
     pub(super) fn log_mapped_memory(&mut self, time_ns: u64, account: Account) {
         for range in account.gone {
-            self.mappings.unmap(range.clone());
+            self.mappings.ranges.unmap(range.clone());
             self.log_mapping(time_ns, &range, None);
         }
         let parts = account.parts;
@@ -217,8 +323,8 @@ impl Writer {
 
     /// Repeats all recorded mappings, for a segment that begins.
     pub(super) fn log_all_mappings(&mut self, time_ns: u64) {
-        let mappings = std::mem::replace(&mut self.mappings, AddressMap::new(0));
-        for (range, stack) in mappings.pieces() {
+        let mappings = std::mem::take(&mut self.mappings);
+        for (range, stack) in mappings.ranges.pieces() {
             self.log_mapping(time_ns, &range, Some(stack));
         }
         self.mappings = mappings;

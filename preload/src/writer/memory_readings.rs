@@ -20,7 +20,7 @@ use crate::os::memory_limits::{self, LimitedCgroup};
 use crate::os::pagemap::Pagemap;
 use crate::os::{clock, procfs, sys};
 use crate::unwind::thread_stacks;
-use crate::writer::mapped_memory::Account;
+use crate::writer::mapped_memory::{Account, RecordedMappings, UsedStack};
 
 /// Most pages of one stack, mapping or module that are read.
 const MOST_PAGES: u64 = 64 << 10;
@@ -121,7 +121,7 @@ impl MemoryReadings {
         &mut self,
         cause: Cause,
         modules: &[Module],
-        recorded: &AddressMap<u32>,
+        recorded: &RecordedMappings,
         start_ns: u64,
     ) -> Option<(MemoryReading, Option<Account>)> {
         let now_ns = clock::now_ns();
@@ -145,7 +145,7 @@ impl MemoryReadings {
             Cause::Dump => true,
             _ => self.details.allows(now_ns),
         };
-        let recorded_bytes: u64 = recorded.pieces().map(|(it, _)| it.end - it.start).sum();
+        let recorded_bytes = recorded.bytes_of_mappings();
         let mut mapped = None;
         if has_time {
             self.recorded_bytes = recorded_bytes;
@@ -186,7 +186,7 @@ impl MemoryReadings {
         reading: &MemoryReading,
         main_stack: Option<u64>,
         modules: &[Module],
-        recorded: &AddressMap<u32>,
+        recorded: &RecordedMappings,
     ) -> Option<Account> {
         let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
         for field in ROLLUP {
@@ -332,7 +332,7 @@ fn read_detail(
     map: &Pagemap,
     main_stack: Option<u64>,
     modules: &[Module],
-    recorded: &AddressMap<u32>,
+    recorded: &RecordedMappings,
 ) -> (Option<u64>, Option<Account>) {
     // The ranges that the fields below count.
     let mut counted = AddressMap::new(usize::MAX);
@@ -344,24 +344,33 @@ fn read_detail(
     }
     let mut own: u64 = sys::own_mappings().map(touched).sum();
     let mut own_in_places = own;
-    let (mut stacks, mut threads) = (0, 0);
-    if let Some(stack) = main_stack.and_then(thread_stacks::of_main) {
-        stacks += map.anonymous_of_stack(&stack, MOST_PAGES);
-        threads += 1;
-        counted.map(stack, ());
+    let mut stacks = Vec::new();
+    if let Some(range) = main_stack.and_then(thread_stacks::of_main) {
+        counted.map(range.clone(), ());
+        let touched = map.of_stack(&range, MOST_PAGES);
+        let is_main = true;
+        stacks.push(UsedStack {
+            range,
+            touched,
+            is_main,
+        });
     }
     let this = sys::gettid();
-    thread_stacks::each(&mut |tid, stack| {
-        let touched = map.anonymous_of_stack(&stack, MOST_PAGES);
-        counted.map(stack.clone(), ());
+    let all_are_known = thread_stacks::each(&mut |tid, range| {
+        let touched = map.of_stack(&range, MOST_PAGES);
+        counted.map(range.clone(), ());
         if tid != this {
-            stacks += touched;
-            threads += 1;
+            let is_main = false;
+            stacks.push(UsedStack {
+                range,
+                touched,
+                is_main,
+            });
             return;
         }
-        own += touched;
-        if places.contains(&stack.start) {
-            own_in_places += touched;
+        own += touched.anonymous;
+        if places.contains(&range.start) {
+            own_in_places += touched.anonymous;
         }
     });
     static HERE: u8 = 0;
@@ -380,13 +389,14 @@ fn read_detail(
         *(if is_ours { &mut own } else { &mut variables }) += bytes;
     }
     detail.set(Field::OwnMapped, own);
-    detail.set(Field::Stacks, stacks);
-    detail.set(Field::StackThreads, threads);
+    let of_stacks = stacks.iter().map(|stack| stack.touched.anonymous);
+    detail.set(Field::Stacks, of_stacks.sum::<u64>());
+    detail.set(Field::StackThreads, stacks.len() as u64);
     detail.set(Field::Variables, variables);
     // Without the allocator's places, its pages would count twice.
     let mapped = match places.is_empty() {
         true => None,
-        false => Account::take(map, &counted, recorded),
+        false => Account::take(map, &counted, (&stacks[..], all_are_known), recorded),
     };
     if let Some(mapped) = &mapped {
         detail.set(Field::Mapped, mapped.recorded);
