@@ -6,7 +6,8 @@
  * If it is wrong: memory that was never touched counts as resident, or a function that keeps a few
  * small blocks looks innocent.
  *
- *   block_pages [small blocks]   prints `<function> <resident> <swapped> <untouched> <pinned>`
+ *   block_pages [small blocks]        prints `<function> <resident> <swapped> <untouched> <pinned>`
+ *   block_pages <small blocks> forks  a forked child prints it, of what it inherits
  *
  * The sizes of the small blocks are powers of two: their slabs are single pages. Threads allocate
  * and free them and end, so that no thread has free blocks in a cache.
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MIB = 1 << 20, PAGE = 4096, BUFFERS = 6, BUFFER = 3 * MIB + 12345, KINDS = 3 };
@@ -176,6 +178,15 @@ int main(int argc, char **argv)
     madvise(page, 64 * PAGE, MADV_DONTNEED);
     page = (char *)((uintptr_t)large[1] / PAGE * PAGE + PAGE);
     madvise(page, 64 * PAGE, MADV_PAGEOUT);
+    if (argc > 2) {
+        int status;
+        pid_t child = fork();
+        if (child > 0)
+            return waitpid(child, &status, 0) != child || status != 0;
+        close(pages);
+        pages = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+        free(escapes(malloc(1 << 20)));
+    }
     HEAPPROF_DUMP("all-there");
 
     struct sums of_large = {0}, of_whole = {0};

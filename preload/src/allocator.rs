@@ -29,6 +29,7 @@
 //! census < slabs, large, tcache_policy < fast_path < heap.
 
 mod bins;
+pub(crate) mod block_sizes;
 mod cache_gc;
 mod census;
 mod counts;

@@ -56,6 +56,13 @@ pub(crate) fn take_census() -> counts::Census {
 }
 
 /// Slabs: those of the program's allocator are not known.
+pub(crate) mod block_sizes {
+    /// Returns that the size of a block is not known.
+    pub(crate) fn of_block(_: u64) -> Option<u64> {
+        None
+    }
+}
+
 pub(crate) mod slabs {
     /// Returns false: they are not known.
     pub(crate) fn are_known() -> bool {

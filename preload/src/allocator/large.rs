@@ -130,6 +130,21 @@ pub(crate) unsafe fn bytes_of(extent: *mut c_void) -> usize {
     (word & !(PAGE - 1)).wrapping_sub(PAD.load(Ordering::Relaxed))
 }
 
+/// Returns the usable bytes of the large block with this entry in the map of addresses, which may
+/// be freed meanwhile. `None`: they are not known.
+pub(crate) fn bytes_of_entry(entry: usize) -> Option<u64> {
+    let extent = rtree::extent(entry);
+    if extent.is_null() || !IS_KNOWN.load(Ordering::Relaxed) {
+        return None;
+    }
+    let word = extent.wrapping_byte_add(layout::EXTENT_BYTES_AT);
+    // SAFETY: jemalloc never unmaps the description of an extent, and reuses it for extents alone.
+    // The word is aligned.
+    let word = unsafe { &*word.cast::<AtomicUsize>() }.load(Ordering::Relaxed);
+    let bytes = (word & !(PAGE - 1)).checked_sub(PAD.load(Ordering::Relaxed))?;
+    Some(bytes as u64)
+}
+
 /// Returns a block of `size` bytes, more than [`LARGEST_CACHED`], or null with ENOMEM.
 ///
 /// # Safety

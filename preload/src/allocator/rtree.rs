@@ -105,6 +105,15 @@ pub(crate) unsafe fn class(ptr: *mut c_void) -> Class {
     })
 }
 
+/// Returns the class of an entry that was loaded before.
+pub(crate) fn class_of_entry(entry: usize) -> Class {
+    let size = SIZES.get(entry >> CLASS_AT);
+    size.map_or(Class::UNKNOWN, |size| Class {
+        least: size.least.load(Ordering::Relaxed),
+        span: size.span.load(Ordering::Relaxed),
+    })
+}
+
 /// Returns a block's entry in the map. `None`: there is no entry, or the map is not verified.
 ///
 /// # Safety

@@ -10,7 +10,8 @@
 //! A reading that takes too long on a processor ends early, and says so.
 //!
 //! A reading needs the ledger. It takes no memory of the program, waits for no lock of the program,
-//! and reads no block.
+//! and reads no block. The ledger of a forked child does not have the blocks from before the fork.
+//! Their usable sizes stand for the requested ones, and the reader has the latter.
 
 use heapprof_core::{BlockPages, CpuShare, Ledger, PageState, PlacedBlock};
 use heapprof_format::{PageReading, PagesOfBlock, Record, Slab, Touch};
@@ -92,7 +93,7 @@ impl PageReadings {
     fn begin(&mut self, ledger: &Ledger, start_ns: u64, most: usize) -> Result<(), &'static str> {
         let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
         (self.is_wanted, self.last_ns) = (false, now_ns);
-        let room = ledger.live().min(most);
+        let room = (ledger.live() + inherited()).min(most);
         if allocator::is_short() || !sys::can_map(room * size_of::<PlacedBlock>()) {
             return Err("there is no memory for it");
         }
@@ -103,10 +104,18 @@ impl PageReadings {
         };
         let mut blocks = Vec::with_capacity(room);
         sampled_blocks::each(&mut |address, is_of_pool, id| {
-            let Some(block) = ledger.block(id) else {
-                // Another block came after the last event of the ledger.
-                head.left_out += u64::from(id <= session::inherited_ids());
-                return true;
+            let size = match ledger.block(id) {
+                Some(block) => block.size,
+                None if id <= session::inherited_ids() => {
+                    let known = || allocator::block_sizes::of_block(address);
+                    let Some(usable) = (!is_of_pool).then(known).flatten() else {
+                        head.left_out += 1;
+                        return true;
+                    };
+                    usable
+                }
+                // A block that came after the last event of the ledger.
+                None => return true,
             };
             if blocks.len() >= room {
                 head.is_cut = true;
@@ -115,7 +124,7 @@ impl PageReadings {
             }
             blocks.push(PlacedBlock {
                 address,
-                size: block.size,
+                size,
                 id,
                 is_of_pool,
             });
@@ -223,7 +232,7 @@ impl Writer {
     /// Returns true if a reading may be taken that nobody asks for.
     fn may_read_unasked(&self) -> bool {
         let live = self.ledger.as_ref().map(Ledger::live);
-        live.is_some_and(|live| live <= MOST_UNASKED)
+        live.is_some_and(|live| live + inherited() <= MOST_UNASKED)
     }
 
     /// Asks for a reading at a marker, unless readings take their share already.
@@ -295,6 +304,18 @@ impl Writer {
             _ => None,
         }
     }
+}
+
+/// Returns the number of live sampled blocks from before the fork.
+fn inherited() -> usize {
+    let (ids, mut count) = (session::inherited_ids(), 0);
+    if ids > 0 {
+        sampled_blocks::each(&mut |_, _, id| {
+            count += usize::from(id <= ids);
+            true
+        });
+    }
+    count
 }
 
 /// Describes a reading by its last part.

@@ -1,0 +1,50 @@
+//! Block size: the usable bytes of a block that another thread may free meanwhile.
+//!
+//! Danger: private memory of another library, read while other threads change it. jemalloc's own
+//! query (`malloc_usable_size`) is for live blocks alone. So this file loads each word once. A
+//! block that is gone has any size, or none.
+//!
+//! No lock is taken, and no block is read.
+
+use std::ffi::c_void;
+
+use crate::allocator::{large, next, rtree};
+
+/// Returns the usable bytes of a block of that address. `None`: the block is gone, or it is not
+/// jemalloc's.
+pub(crate) fn of_block(address: u64) -> Option<u64> {
+    if next::is_chosen() {
+        return None; // jemalloc has no block of the program
+    }
+    let block = std::ptr::with_exposed_provenance_mut::<c_void>(address as usize);
+    // SAFETY: the address was that of a block in use, or of another allocator's block, so it is
+    // within the 48 bits of the map. Leaves are never freed, and an entry is one word.
+    let entry = unsafe { rtree::entry(block) }.filter(|&entry| entry != 0)?;
+    match rtree::class_of_entry(entry).bytes() {
+        0 => large::bytes_of_entry(entry),
+        bytes => Some(bytes as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::own_arena;
+
+    #[test]
+    fn blocks_have_their_usable_bytes() {
+        rtree::learn(true);
+        for (size, least) in [(1, 1), (2048, 2048), (20_000, 20_480)] {
+            let block = own_arena::allocate(size, 1, false);
+            let found = of_block(block as u64);
+            // SAFETY: a live block.
+            let usable = unsafe { tikv_jemalloc_sys::malloc_usable_size(block.cast()) };
+            assert!(usable >= least);
+            assert_eq!(found, Some(usable as u64), "{size}");
+            // SAFETY: allocated above.
+            unsafe { own_arena::free(block) };
+        }
+        let here = 0u8;
+        assert_eq!(of_block(&raw const here as u64), None);
+    }
+}
