@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::build::{self, Build};
+use crate::cgroup::MemoryCgroup;
 use crate::finished::Finished;
 use crate::running::Running;
 
@@ -32,6 +34,7 @@ pub struct Run {
     limit: Duration,
     ignored_signal: Option<i32>,
     filtered: bool,
+    cgroup: Option<Arc<File>>,
     folder: Arc<TempDir>,
     inside: Option<PathBuf>,
 }
@@ -61,6 +64,7 @@ impl Run {
             limit: TIME_LIMIT,
             ignored_signal: None,
             filtered: false,
+            cgroup: None,
             folder: Arc::new(tempfile::tempdir().expect("a temporary folder")),
             inside: None,
         }
@@ -186,6 +190,13 @@ impl Run {
         self
     }
 
+    /// Starts the program in a cgroup.
+    #[must_use]
+    pub fn in_cgroup(mut self, cgroup: &MemoryCgroup) -> Run {
+        self.cgroup = Some(Arc::new(cgroup.processes()));
+        self
+    }
+
     /// Runs in the folder of an earlier run.
     #[must_use]
     pub fn in_folder_of(mut self, earlier: &Finished) -> Run {
@@ -255,6 +266,12 @@ impl Run {
             // SAFETY: between fork and exec, two system calls without memory but the stack's.
             unsafe { command.pre_exec(let_everything_through) };
         }
+        if let Some(processes) = &self.cgroup {
+            let descriptor = processes.as_raw_fd();
+            // SAFETY: between fork and exec, one system call; the file stays open until the spawn
+            // is over.
+            unsafe { command.pre_exec(move || add_itself(descriptor)) };
+        }
         let child = command
             .spawn()
             .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.program.display()));
@@ -267,6 +284,15 @@ impl Run {
             folder: self.folder,
             ended: false,
         }
+    }
+}
+
+/// Adds the calling process to the cgroup with that list of processes.
+fn add_itself(processes: RawFd) -> std::io::Result<()> {
+    // SAFETY: reads one byte.
+    match unsafe { libc::write(processes, c"0".as_ptr().cast(), 1) } {
+        1 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use heapprof_format::Touch;
 use heapprof_tests::{
-    Finished, Json, Log, Run, Running, ended, samples_so_far, service, started, told,
+    Finished, Json, Log, Run, Running, Swap, ended, samples_so_far, service, started, told,
 };
 
 const METRICS: [&str; 4] = ["resident", "swapped", "untouched", "pinned"];
@@ -73,6 +73,50 @@ fn block_pages() {
     assert!(resident + swapped < untouched);
     let [resident, _, _, pinned] = of("keeps_256");
     assert!(pinned > resident);
+}
+
+/// The child's log does not have these blocks. The reader finds them in the parent's.
+#[test]
+fn a_forked_child_reads_the_pages_of_what_it_inherits() {
+    let ran = Run::fixture("block_pages")
+        .args(["20000", "forks"])
+        .interval(1)
+        .prefix("t")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        .run()
+        .well();
+    let is_child = |name: &&String| name.starts_with("t_");
+    let logs = ran.files_ending(".heaplog");
+    let log = ran.folder().join(logs.iter().find(is_child).unwrap());
+    let stated = stated(&ran);
+    assert_eq!(stated.len(), 5);
+    for (place, metric) in METRICS.into_iter().enumerate() {
+        let shown = top(&log, metric);
+        for (function, numbers) in &stated {
+            let [bytes, _] = shown.get(function).copied().unwrap_or_default();
+            assert_eq!(bytes, numbers[place], "{metric} of {function}");
+        }
+    }
+    let left_out = Log::read(&log)
+        .page_readings()
+        .map(|part| part.left_out)
+        .max();
+    assert_eq!(left_out, Some(0));
+}
+
+/// Pages that are swapped out are no untouched ones.
+#[test]
+fn swapped_pages_of_blocks_are_told() {
+    let Some(_swap) = Swap::borrow() else { return };
+    let ran = ran(1, "jemalloc");
+    let stated = stated(&ran);
+    let swapped = stated.iter().map(|(_, numbers)| numbers[1]).sum::<f64>();
+    assert!(swapped > 0.0, "{stated:?}");
+    let shown = top(&ran.folder().join("t.heaplog"), "swapped");
+    for (function, numbers) in stated {
+        let [bytes, _] = shown.get(&function).copied().unwrap_or_default();
+        assert_eq!(bytes, numbers[1], "{function}");
+    }
 }
 
 /// Another allocator does not tell which blocks lie together. Its blocks have pages all the same.

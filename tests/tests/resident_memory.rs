@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use heapprof_tests::{Finished, Json, Run};
+use heapprof_format::MemoryField;
+use heapprof_tests::{Finished, Json, Log, Run, Running, Swap};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -64,7 +65,13 @@ fn resident_memory() {
         .well();
     let stated = stated(&ran.stdout);
     let of = |mark: &str, what: &str| stated[&(mark.to_owned(), what.to_owned())];
-    for mark in ["phase-blocks", "phase-slabs", "phase-buffers", "phase-rest"] {
+    for mark in [
+        "phase-blocks",
+        "phase-slabs",
+        "phase-buffers",
+        "phase-rest",
+        "phase-mapped",
+    ] {
         let (lines, resident) = waterfall(&ran, mark);
         let line = |key: &str| {
             lines
@@ -80,11 +87,22 @@ fn resident_memory() {
         if let Some(&allocated) = stated.get(&(mark.to_owned(), "allocated".to_owned())) {
             assert_near("allocated", in_blocks, allocated);
         }
+        // jemalloc's own statistics.
+        assert_near("in blocks", in_blocks, of(mark, "in_blocks"));
+        for (key, statistic) in [
+            ("slabs", "partly_empty"),
+            ("thread_caches", "cached"),
+            ("dirty", "dirty"),
+            ("muzzy", "muzzy"),
+            ("metadata", "metadata"),
+        ] {
+            assert_near(&format!("{mark}: {key}"), line(key), of(mark, statistic));
+        }
         // Each line of memory without a file is right if their sum is.
         let anonymous = resident - line("file") - line("shared") - line("not_explained");
         assert_near("anonymous", anonymous, of(mark, "anonymous"));
         let rest = line("not_explained").abs() / resident;
-        assert!(rest < 0.02, "{mark}: {rest} is not explained");
+        assert!(rest < 0.01, "{mark}: {rest} is not explained");
     }
     // One block in ten stays, and 64 of them share a slab.
     let (slabs, _) = waterfall(&ran, "phase-slabs");
@@ -97,7 +115,8 @@ fn resident_memory() {
     // The allocator maps more than the buffers need. The rest is free, and not touched either.
     let spare = buffers["dirty"] - before["dirty"];
     // Free pages decay between the two dumps. Each dump is right within 2 % of what is resident.
-    let error = (untouched - spare - 8.0 * 4.0 * MIB).abs();
+    let by_mincore = 8.0 * 6.0 * MIB - of("phase-buffers", "buffers_by_mincore");
+    let error = (untouched - spare - by_mincore).abs();
     let resident = of("phase-slabs", "resident") + of("phase-buffers", "resident");
     assert!(
         error < 0.02 * resident,
@@ -108,6 +127,136 @@ fn resident_memory() {
     assert_near("shared", rest["shared"], of("phase-rest", "shared"));
     let of_file = rest["file"] - buffers["file"];
     assert_near("file", of_file, of("phase-rest", "mapped_file"));
+    // A pool of which two thirds are used, huge pages, and a file in memory.
+    let (mapped, _) = waterfall(&ran, "phase-mapped");
+    let of_mapped = |what: &str| of("phase-mapped", what);
+    assert_near("pool", of_mapped("pool"), of_mapped("pool_by_mincore"));
+    assert_near(
+        "mapped",
+        mapped["mapped"] - rest["mapped"],
+        of_mapped("pool") + of_mapped("huge"),
+    );
+    let in_tmpfs = of_mapped("in_tmpfs");
+    match in_tmpfs > 0.0 {
+        true => assert_near("tmpfs", mapped["shared"] - rest["shared"], in_tmpfs),
+        false => println!("skipped: no file in memory to be had in /dev/shm"),
+    }
+}
+
+/// Pages that are swapped out count in their own line, and are missing in the resident memory.
+#[test]
+fn swapped_pages_are_a_line() {
+    let Some(_swap) = Swap::borrow() else { return };
+    let ran = Run::fixture("resident_memory")
+        .interval(1)
+        .prefix("t")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "3600000")
+        .run()
+        .well();
+    let stated = stated(&ran.stdout);
+    let of = |what: &str| stated[&("phase-swapped".to_owned(), what.to_owned())];
+    let (lines, resident) = waterfall(&ran, "phase-swapped");
+    assert!(of("swapped") > MIB, "the fixture has swapped pages");
+    assert_near("swapped", -lines["swapped"], of("swapped"));
+    assert_near("resident", resident, of("resident"));
+    let anonymous = resident - lines["file"] - lines["shared"] - lines["not_explained"];
+    assert_near("anonymous", anonymous, of("anonymous"));
+    assert!(lines["not_explained"].abs() < 0.01 * resident);
+}
+
+/// The kernel's sum of huge pages is read more rarely than the rest.
+#[test]
+fn huge_pages_are_in_the_account() {
+    let mut run = Run::fixture("resident_memory")
+        .interval(1)
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "50");
+    let until = run.folder().join("until");
+    run = run.arg("huge").arg(&until);
+    let mut running = run.start();
+    let told = |running: &Running| {
+        let files = std::fs::read_dir(running.folder()).unwrap();
+        let mut logs = files
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|it| it == "heaplog"));
+        let log = Log::read(&logs.next()?);
+        log.readings().last()?.get(MemoryField::HugePages)
+    };
+    running.until("a reading of huge pages", |it| told(it).is_some());
+    let shown = told(&running).unwrap() as f64;
+    std::fs::write(&until, "").unwrap();
+    let ran = running.wait().well();
+    let stated = stated(&ran.stdout)[&("huge".to_owned(), "huge_pages".to_owned())];
+    match stated > 0.0 {
+        true => assert_eq!(shown, stated),
+        false => println!("skipped: the kernel gives no huge pages here"),
+    }
+}
+
+/// With the program's own allocator, the kernel's numbers, the mappings and the pages of sampled
+/// blocks are known. The rest has the allocator's name.
+#[test]
+fn with_the_programs_own_allocator_what_can_be_known_is_known() {
+    let ran = Run::fixture("resident_memory")
+        .interval(8192)
+        .prefix("t")
+        .env("HEAPPROF_ALLOCATOR", "program")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "3600000")
+        .run()
+        .well();
+    let stated = stated(&ran.stdout);
+    let of = |mark: &str, what: &str| stated[&(mark.to_owned(), what.to_owned())];
+    let (rest, _) = waterfall(&ran, "phase-rest");
+    assert_near("stacks", rest["stacks"], of("phase-rest", "stacks"));
+    assert_near("shared", rest["shared"], of("phase-rest", "shared"));
+    let (lines, resident) = waterfall(&ran, "phase-mapped");
+    assert_near("resident", resident, of("phase-mapped", "resident"));
+    let anonymous = resident - lines["file"] - lines["shared"] - lines["not_explained"];
+    assert_near("anonymous", anonymous, of("phase-mapped", "anonymous"));
+    assert_near(
+        "mapped",
+        lines["mapped_rest"] - rest["mapped_rest"],
+        of("phase-mapped", "pool") + of("phase-mapped", "huge"),
+    );
+    for unknown in ["slabs", "thread_caches", "dirty", "metadata", "mapped"] {
+        assert!(!lines.contains_key(unknown), "{unknown}");
+    }
+    assert!(lines["not_explained"].abs() < 0.01 * resident);
+
+    let log = ran.folder().join("t.heaplog");
+    let top = |metric: &str| {
+        let shown = Run::heapprof()
+            .args(["top", "--json", "-n", "0", "--by", "function"])
+            .args(["-m", metric, "--at", "phase-mapped"])
+            .arg(&log)
+            .run()
+            .well();
+        let Json(document) = Json::parse(&shown.stdout);
+        document["groups"].as_array().unwrap().clone()
+    };
+    let of_function = |metric: &str, function: &str| {
+        let lines = top(metric);
+        let line = lines.iter().find(|line| line["name"] == function);
+        let line = line.unwrap_or_else(|| panic!("{metric}: {lines:?}"));
+        ["self", "self_error"].map(|key| line[key].as_f64().unwrap())
+    };
+    let [mapped, _] = of_function("mapped", "maps_aligned");
+    assert_eq!(mapped, 56.0 * MIB);
+    let [resident, error] = of_function("resident", "takes");
+    let untouched = 48.0 * MIB - of("phase-buffers", "buffers_by_mincore");
+    let truth = of("phase-mapped", "in_use") - untouched;
+    // Once in a million.
+    let most = 5.0 * error + 0.5 * MIB;
+    assert!(
+        error > 0.0 && (resident - truth).abs() < most,
+        "{resident} of {truth}"
+    );
+
+    let text = Run::heapprof().arg("rss").arg(&log).run().well().stdout;
+    for words in ["mapped, less the blocks", "the program's own allocator (/"] {
+        assert!(text.contains(words), "{text}");
+    }
 }
 
 /// A sampled profile moves two lines, which a third one balances.
