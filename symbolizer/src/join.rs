@@ -20,10 +20,14 @@
 //!
 //! Imports: `resolve`, `model`, `read`, `analysis` (merging stacks and modules).
 //!
+//! Circle: `writing`, `mappings`, `pages`: the latter two keep what they add to the written log.
+//!
 //! Not here: choosing which logs are joined (`cli::inputs`).
 
 mod before;
+mod mappings;
 mod member;
+mod pages;
 mod writing;
 
 use std::io::{self, Write};

@@ -29,6 +29,7 @@ mod info_view;
 mod inherited;
 mod join;
 mod joined_commands;
+mod joined_pages;
 mod json_documents;
 mod kept_names;
 mod labels;

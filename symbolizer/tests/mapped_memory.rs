@@ -17,8 +17,13 @@ const MIB: u64 = 1 << 20;
 ///
 /// The reading comes behind the hole. The last change comes behind the reading.
 fn log() -> Vec<u8> {
+    log_of(77, 0)
+}
+
+/// The same of another process, which goes on for so long.
+fn log_of(pid: u32, goes_on_ns: u64) -> Vec<u8> {
     let mut log = LogBuilder::new(1);
-    log.start_of("/bin/server", 77, 1);
+    log.start_of("/bin/server", pid, 1);
     for (path, start) in [("/lib/pool.so", 0x10_0000), ("/lib/fixed.so", 0x20_0000)] {
         log.module(path, start, 0x1000);
     }
@@ -61,11 +66,17 @@ fn log() -> Vec<u8> {
     marker(&mut log, "hole");
     change(&mut log, 0, 5, Some(fixed));
     marker(&mut log, "fixed");
+    log.wait(goes_on_ns);
+    marker(&mut log, "all");
     log.end()
 }
 
 fn lines(log: &str, options: &[&str]) -> BTreeMap<String, f64> {
-    let words = [&["top", "--json", "-n", "0"], options, &[log]].concat();
+    lines_of(&[log], options)
+}
+
+fn lines_of(logs: &[&str], options: &[&str]) -> BTreeMap<String, f64> {
+    let words = [&["top", "--json", "-n", "0"], options, logs].concat();
     let document: Value = json(&words);
     let lines = document["groups"].as_array().expect("groups").iter();
     lines
@@ -110,4 +121,41 @@ fn one_log_does_not_compare_its_mappings_with_its_past() {
     let output = heapprof(&["diff", "-m", "mapped", "--at", "0", "--at", "end", &log]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(stderr(&output).contains("two files"));
+}
+
+/// Both processes have the same addresses. The mappings of one that ends first are gone.
+#[test]
+fn joined_logs_have_the_mappings_of_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str, log: &[u8]| {
+        let path = write(folder.path(), name, log);
+        path.display().to_string()
+    };
+    let [first, equal, longer] = [
+        path("a.heaplog", &log_of(77, 0)),
+        path("b.heaplog", &log_of(78, 0)),
+        path("c.heaplog", &log_of(79, 9_000_000)),
+    ];
+    let by_module = |logs: &[&str], options: &[&str]| {
+        let options = [&["--joined", "--by", "module"], options].concat();
+        let lines = lines_of(logs, &options);
+        let of = |end: &str| {
+            let found = lines.iter().filter(|(name, _)| name.ends_with(end));
+            found.map(|(_, mib)| mib).sum::<f64>() + 0.0
+        };
+        [of("pool.so"), of("fixed.so"), lines.values().sum()]
+    };
+    let both = [&*first, &*equal];
+    assert_eq!(by_module(&both, &["-m", "mapped"]), [30.0, 10.0, 52.0]);
+    assert_eq!(
+        by_module(&both, &["-m", "mapped-resident"]),
+        [24.0, 0.0, 32.0]
+    );
+    let names = lines_of(&both, &["--joined", "--by", "mapping"]);
+    let expected = [("[anonymous]", 26.0), ("[heap]", 6.0)];
+    let expected = expected.map(|(name, mib)| (name.to_owned(), mib));
+    assert_eq!(names, BTreeMap::from(expected));
+    let one_ends = [&*first, &*longer];
+    let at_end = by_module(&one_ends, &["-m", "mapped", "--at", "end"]);
+    assert_eq!(at_end, [15.0, 5.0, 26.0]);
 }

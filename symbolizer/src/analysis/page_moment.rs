@@ -19,6 +19,9 @@ impl PagesRead {
         });
         let lacking = match (self.left_out, self.is_cut) {
             (0, _) => String::new(),
+            (n, _) if run.is_joined => {
+                format!("; {} blocks without a reading are left out", Count(n))
+            }
             (n, true) => format!("; {} blocks are left out, for want of time", Count(n)),
             (n, false) => format!("; {} blocks from before the fork are left out", Count(n)),
         };

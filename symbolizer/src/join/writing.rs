@@ -8,11 +8,14 @@ use std::io::{self, Write};
 use heapprof_core::NumberMap;
 use heapprof_format::{
     ALLOCATOR, ATTACHED, Alloc, Checkpoint, Counter, EXECUTED_AS, Encoder, EndReason, Event,
-    FILE_HEADER, FORKED_AT, Free, Module, PARENT_LOG, Record, Stack, Start, TAPPED, Thread,
+    FILE_HEADER, FORKED_AT, Free, MappedMemory, MappingChange, Module, PARENT_LOG, PageReading,
+    Record, Stack, Start, TAPPED, Thread,
 };
 
 use super::before::BeforeDetail;
+use super::mappings::JoinedMappings;
 use super::member::Member;
+use super::pages::JoinedPages;
 use crate::model::fork_remark::is_remark;
 use crate::model::part::Part;
 use crate::model::profile::Profile;
@@ -43,14 +46,19 @@ enum Next {
     /// Another interval is in force; 0: none.
     Interval(u64),
     Checkpoint(Checkpoint),
+    Mapping(MappingChange),
+    Mapped(MappedMemory),
+    Pages(PageReading),
     Ended,
 }
 
 /// See the module's text.
 pub(super) struct Writing<'a, W> {
-    members: Vec<Member<'a>>,
+    pub(super) members: Vec<Member<'a>>,
     /// The account of the time before all logs have detail, as long as it is that time.
-    before: Option<BeforeDetail>,
+    pub(super) before: Option<BeforeDetail>,
+    pub(super) mappings: JoinedMappings,
+    pub(super) pages: JoinedPages,
     /// End of the joined log.
     last_ns: u64,
     whole: &'a Profile,
@@ -75,8 +83,11 @@ impl<'a, W: Write> Writing<'a, W> {
         whole: &'a Profile,
         out: &'a mut W,
     ) -> Writing<'a, W> {
+        let last_ns = members.iter().map(Member::end_ns).max().unwrap_or(0);
         Writing {
-            last_ns: members.iter().map(Member::end_ns).max().unwrap_or(0),
+            mappings: JoinedMappings::new(members.len(), last_ns),
+            pages: JoinedPages::new(members.len(), last_ns),
+            last_ns,
             members,
             before,
             whole,
@@ -94,7 +105,7 @@ impl<'a, W: Write> Writing<'a, W> {
         self.out.write_all(self.encoder.finish())
     }
 
-    fn put(&mut self, record: &Record) -> io::Result<()> {
+    pub(super) fn put(&mut self, record: &Record) -> io::Result<()> {
         self.encoder.record(record);
         self.end_long_frame()
     }
@@ -179,6 +190,8 @@ impl<'a, W: Write> Writing<'a, W> {
             }
             let next = std::mem::replace(&mut pending[index], Next::Ended);
             self.take(index, time_ns, next)?;
+            self.mapped_memory(time_ns, false)?;
+            self.page_reading(time_ns, false)?;
             match self.pull(index)? {
                 Some((time_ns, next)) => {
                     pending[index] = next;
@@ -201,6 +214,8 @@ impl<'a, W: Write> Writing<'a, W> {
 
     pub(super) fn end(mut self) -> io::Result<()> {
         let (time_ns, whole) = (self.last_ns, self.whole);
+        self.mapped_memory(time_ns, true)?;
+        self.page_reading(time_ns, true)?;
         let parts = || whole.parts.iter();
         let all_have_ends = parts().all(|part| reason(part).is_some());
         // The threads' count is compared with the samples so far, which a log that is cut off may
@@ -249,6 +264,9 @@ impl<'a, W: Write> Writing<'a, W> {
                 Some(Record::Checkpoint(checkpoint)) => {
                     (checkpoint.time_ns, Next::Checkpoint(checkpoint))
                 }
+                Some(Record::MappingChange(change)) => (change.time_ns, Next::Mapping(change)),
+                Some(Record::MappedMemory(moment)) => (moment.time_ns, Next::Mapped(moment)),
+                Some(Record::Pages(part)) => (part.time_ns, Next::Pages(part)),
                 Some(Record::Thread(thread)) => {
                     self.thread(index, thread)?;
                     continue;
@@ -281,6 +299,15 @@ impl<'a, W: Write> Writing<'a, W> {
                 self.mark(index, time_ns, &what)
             }
             Next::Checkpoint(checkpoint) => self.checkpoint(index, &checkpoint),
+            Next::Mapping(change) => self.mapping(index, time_ns, change),
+            Next::Pages(part) => {
+                self.pages.part(index, part);
+                Ok(())
+            }
+            Next::Mapped(moment) => {
+                self.mapped(index, moment);
+                Ok(())
+            }
             Next::Began if self.members.len() <= MOST_MARKED => self.mark(index, time_ns, "began"),
             Next::Began => Ok(()),
             Next::Ended => {
@@ -323,7 +350,7 @@ impl<'a, W: Write> Writing<'a, W> {
     }
 
     /// A stack, before the first allocation that names it.
-    fn stack(&mut self, number: u32) -> io::Result<()> {
+    pub(super) fn stack(&mut self, number: u32) -> io::Result<()> {
         let index = number as usize;
         if std::mem::replace(&mut self.known[index], true) {
             return Ok(());
@@ -403,6 +430,8 @@ impl<'a, W: Write> Writing<'a, W> {
 
     /// A process is over: what it had in use is no more.
     fn leave(&mut self, index: usize, time_ns: u64) -> io::Result<()> {
+        self.leave_mappings(index, time_ns)?;
+        self.pages.leave(index);
         let live = std::mem::take(&mut self.members[index].live);
         let mut live: Vec<u64> = live.into_values().collect();
         live.sort_unstable();
@@ -477,7 +506,8 @@ impl<'a, W: Write> Writing<'a, W> {
         self.put(&Record::CheckpointEnd {
             time_ns: before.until_ns,
         })?;
-        self.flush()
+        self.flush()?;
+        self.put_all_mappings(before.until_ns)
     }
 }
 
