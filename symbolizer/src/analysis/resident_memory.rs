@@ -11,6 +11,13 @@ use crate::model::metric::Metric;
 use crate::model::profile::Profile;
 use crate::model::quantity::{Bytes, Count};
 
+/// Least bytes beside the blocks in use that are worth a line.
+const LEAST_BESIDE: i64 = 32 << 20;
+/// Most lines beside the blocks.
+const MOST_BESIDE: usize = 3;
+/// Bytes of a huge page.
+const HUGE_PAGE: f64 = (2 << 20) as f64;
+
 /// See the module's text.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResidentMemory {
@@ -82,6 +89,37 @@ impl ResidentMemory {
     pub fn bytes(&self, key: &str) -> Option<i64> {
         let line = self.lines.iter().find(|line| line.key == key)?;
         Some(line.bytes)
+    }
+
+    /// Returns the largest lines beside the blocks in use, largest first, if they are more than the
+    /// blocks. Otherwise, and in a small process, there is none.
+    pub fn beside_blocks(&self) -> Vec<&ResidentLine> {
+        let is_of_blocks =
+            |line: &&ResidentLine| ["in_use", "slack", "sample_difference"].contains(&line.key);
+        let of_blocks = self.lines.iter().filter(is_of_blocks);
+        let of_blocks: i64 = of_blocks.map(|line| line.bytes).sum();
+        let resident = i64::try_from(self.resident).unwrap_or(i64::MAX);
+        let rest = resident.saturating_sub(of_blocks);
+        if rest < LEAST_BESIDE || rest < resident / 2 {
+            return Vec::new();
+        }
+        let is_large = |line: &&ResidentLine| !is_of_blocks(line) && line.bytes >= resident / 10;
+        let mut lines: Vec<_> = self.lines.iter().filter(is_large).collect();
+        lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
+        lines.truncate(MOST_BESIDE);
+        lines
+    }
+
+    /// Returns a line about huge pages, if there are some.
+    pub fn huge_pages(&self) -> Option<String> {
+        let bytes = self.reading.get(MemoryField::HugePages)?;
+        (bytes > 0).then(|| {
+            format!(
+                "huge pages: {} of the memory without a file; one touch makes {} resident",
+                Bytes(bytes as f64),
+                Bytes(HUGE_PAGE)
+            )
+        })
     }
 
     /// Returns the limits of the process's memory and how much of each is used, a line each.
@@ -256,4 +294,50 @@ fn caveats(reading: &MemoryReading, profile: &Profile) -> Vec<String> {
         }
     }
     caveats
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(resident_mib: u64, lines: &[(&'static str, i64)]) -> ResidentMemory {
+        let line = |&(key, mib): &(&'static str, i64)| ResidentLine {
+            key,
+            name: key,
+            bytes: mib << 20,
+            error: 0.0,
+            remedy: String::new(),
+        };
+        ResidentMemory {
+            reading: MemoryReading::at(0),
+            resident: resident_mib << 20,
+            lines: lines.iter().map(line).collect(),
+            caveats: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_beside_the_blocks_is_told_if_it_is_more() {
+        let keys = |memory: &ResidentMemory| -> Vec<&str> {
+            let lines = memory.beside_blocks().into_iter();
+            lines.map(|line| line.key).collect()
+        };
+        let beside = [("in_use", 20), ("slabs", 30), ("mapped", 90), ("dirty", 5)];
+        assert_eq!(keys(&memory(145, &beside)), ["mapped", "slabs"]);
+        let blocks = [("in_use", 90), ("slack", 10), ("slabs", 45)];
+        assert_eq!(keys(&memory(145, &blocks)), [""; 0]);
+        let small = [("in_use", 1), ("file", 12)];
+        assert_eq!(keys(&memory(13, &small)), [""; 0]);
+    }
+
+    #[test]
+    fn huge_pages_are_told_if_there_are_some() {
+        let mut memory = memory(9, &[]);
+        assert_eq!(memory.huge_pages(), None);
+        memory.reading.set(MemoryField::HugePages, 0);
+        assert_eq!(memory.huge_pages(), None);
+        memory.reading.set(MemoryField::HugePages, 6 << 20);
+        let words = memory.huge_pages().expect("a line");
+        assert!(words.starts_with("huge pages: 6.0 MiB of"), "{words}");
+    }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
     Bytes, Churn, Confidence, Explanation, Finding, Forecast, Kind, LONGEST_S, Moment, Percent,
-    Printable, Profile, Reading, SiteKey, View, cut_middle,
+    Printable, Profile, Reading, ResidentMemory, SiteKey, View, cut_middle,
 };
 
 use crate::cli::inputs::one;
@@ -74,6 +74,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         profile = input.read_part(&reading(View::At(Moment::After(end_ns))), |_| {})?;
     }
     let mut symbols = args.places.symbols(&file, &profile)?;
+    let memory = ResidentMemory::of(&profile); // of the whole process
     args.filter.apply(&mut profile, &mut symbols)?;
     let explanation = Explanation::of(&profile, &symbols);
     Destination::Stdout.write(|out| match args.json {
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 is_cut,
                 width: stdout_width().unwrap_or(80),
             };
-            text.write(&profile, &explanation, out)
+            text.write(&profile, &explanation, memory.as_ref(), out)
         }
     })
 }
@@ -104,6 +105,7 @@ impl Text<'_> {
         &self,
         profile: &Profile,
         explanation: &Explanation,
+        memory: Option<&ResidentMemory>,
         out: &mut impl Write,
     ) -> io::Result<()> {
         write_totals(profile, out)?;
@@ -135,6 +137,9 @@ impl Text<'_> {
         }
         if let Some(forecast) = &explanation.forecast {
             self.wrapped(&in_words(forecast), "", out)?;
+        }
+        if let Some(memory) = memory {
+            self.beside_blocks(memory, out)?;
         }
         if explanation.is_well() {
             writeln!(out, "Nothing is wrong: no site grows, bursts or churns.")?;
@@ -205,6 +210,26 @@ impl Text<'_> {
         );
         self.wrapped(&evidence, "    ", out)?;
         self.command("tree", &churn.site, " -m temporary", out)
+    }
+
+    /// The memory that is in no block, if that is most of it.
+    fn beside_blocks(&self, memory: &ResidentMemory, out: &mut impl Write) -> io::Result<()> {
+        let lines = memory.beside_blocks();
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let lines = lines.iter();
+        let lines: Vec<_> = lines
+            .map(|line| format!("{} {}", Bytes(line.bytes as f64), line.name))
+            .collect();
+        let text = format!(
+            "Of {} resident, most is in no block: {}",
+            Bytes(memory.resident as f64),
+            lines.join(", ")
+        );
+        self.wrapped(&text, "", out)?;
+        let file = self.file.display().to_string();
+        writeln!(out, "    $ heapprof rss {}", Printable(&file))
     }
 
     /// A text in as many lines as it needs.

@@ -160,7 +160,8 @@ fn write_text(
     if let Some(pinning) = pinning {
         pinning.write(width, out)?;
     }
-    let mut notes = memory.limits();
+    let mut notes: Vec<_> = memory.huge_pages().into_iter().collect();
+    notes.extend(memory.limits());
     notes.extend(memory.caveats.iter().cloned());
     notes.extend(profile.conditions());
     if !notes.is_empty() {
@@ -189,7 +190,10 @@ fn write_mappings(
         return Ok(());
     }
     writeln!(out)?;
-    writeln!(out, "of the mappings, by name (heapprof top --by mapping):")?;
+    writeln!(
+        out,
+        "of the mappings and stacks, by name (heapprof top --by mapping):"
+    )?;
     for (name, [_, resident]) in names {
         let part = resident as f64;
         let share = Percent { part, whole }.to_string();
