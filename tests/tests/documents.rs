@@ -157,17 +157,17 @@ fn the_library_knows_the_variables_of_the_reader() {
 
 /// Every variable that the library reads is documented in both places.
 #[test]
-fn every_setting_is_in_the_readme_and_in_the_help() {
+fn every_setting_is_in_the_settings_page_and_in_the_help() {
     let read = |path: &str| fs::read_to_string(repository().join(path)).unwrap();
-    let readme = read("README.md");
+    let page = read("docs/settings.md");
     let help = read("symbolizer/src/cli/commands/run.rs");
     let source = read("preload/src/state/settings.rs");
     let names = quoted_settings(&source);
     assert!(names.len() >= 15, "{names:?}");
     for name in names {
         assert!(
-            readme.contains(&format!("| `{name}` |")),
-            "README.md: {name}"
+            page.contains(&format!("| `{name}` |")),
+            "docs/settings.md: {name}"
         );
         assert!(
             help.contains(&format!("\n  {name} ")),

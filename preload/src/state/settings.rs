@@ -3,7 +3,7 @@
 //! gperftools' names keep their meanings and defaults; our own names begin with `HEAPPROF_`.
 //!
 //! A new setting needs a field of [`Settings`], a line in [`Settings::read`], and one in
-//! [`Settings::listed`], by which it goes into the log. It also needs a row in the README's table
+//! [`Settings::listed`], by which it goes into the log. It also needs a row in `docs/settings.md`
 //! and a line in the help of `heapprof run`. A test compares these two with the names in this file
 //! (`tests/tests/documents.rs`). A setting that is needed before the others has a function of its
 //! own here. A variable that only `heapprof` reads goes into [`OTHERS`].
