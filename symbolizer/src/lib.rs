@@ -92,7 +92,7 @@ pub use model::change::{Change, REAL, Verdict};
 pub use model::confidence::{Confidence, FEW_SAMPLES};
 pub use model::counted::Counted;
 pub use model::detail::{Block, Detail, Detailed, Event, ThreadRow};
-pub use model::fitted::{cut, cut_front, cut_middle};
+pub use model::fitted::{cut, cut_front, cut_function, cut_middle};
 pub use model::labels::{Labels, NO_LABEL};
 pub use model::loaded_module::LoadedModule;
 pub use model::mapped_memory::{MAPPING, MappedLine, Mappings};

@@ -49,3 +49,52 @@ fn a_pipe_has_the_width_that_the_user_or_the_environment_gives() {
         }
     }
 }
+
+/// A name of C++, of code that a perf map names.
+const LONG: &str = "store::Cache<std::pair<int, std::string> >::insert(unsigned long, char const*)";
+
+/// No line is wider than it is asked to be, and the function's own name is the last thing to go.
+#[test]
+fn narrow_lines_keep_the_names_of_functions() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = LogBuilder::new(4096);
+    let stack = log.stack(&[0x9010, 0x9021]);
+    for _ in 0..20 {
+        log.alloc(stack, 50_000_000);
+    }
+    let log = write(folder.path(), "a.heaplog", &log.end());
+    let map = write(
+        folder.path(),
+        "a.map",
+        format!("9000 100 {LONG}\n").as_bytes(),
+    );
+    for (command, args) in [
+        ("top", &[][..]),
+        ("top", &["-m", "peak"]),
+        ("tree", &[]),
+        ("diff", &["--at", "2ms", "--at", "end"]),
+        ("timeline", &["--top", "1"]),
+        ("info", &[]),
+    ] {
+        for width in [60, 80, 100, 120] {
+            let mut ran = Command::new(env!("CARGO_BIN_EXE_heapprof"));
+            ran.arg(command)
+                .arg(&log)
+                .args(args)
+                .arg("--perf-map")
+                .arg(&map);
+            let out = ran.env("COLUMNS", width.to_string()).output().unwrap();
+            assert!(out.status.success(), "{command}: {out:?}");
+            let text = String::from_utf8(out.stdout).unwrap();
+            for line in text.lines() {
+                // A word alone, such as a path, is not cut.
+                let is_cut = line.trim_start().contains(' ');
+                let wide = line.chars().count();
+                assert!(wide <= width || !is_cut, "{command}, {width}: {line}");
+            }
+            if command != "info" {
+                assert!(text.contains("insert("), "{command}, {width}: {text}");
+            }
+        }
+    }
+}

@@ -23,3 +23,4 @@ pub(crate) mod shell_quote;
 pub(crate) mod site_table;
 pub(crate) mod table;
 pub(crate) mod width;
+pub(crate) mod wrapped;

@@ -30,6 +30,7 @@ use crate::cli::output::progress::Progress;
 use crate::cli::output::say;
 use crate::cli::output::table::{Align, Table};
 use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::write_wrapped;
 
 /// Show what changed between two profiles, two moments of one log, or two windows of it
 ///
@@ -445,6 +446,9 @@ fn z_of(change: &Change) -> String {
     }
 }
 
+/// Where a remark goes on that is too wide.
+const REMARK_INDENT: usize = 4;
+
 fn write_table(
     diff: &Diff,
     changes: &[(&DiffSite, &Change)],
@@ -463,9 +467,19 @@ fn write_table(
         ("", Align::Left),
         ("before", Align::Right),
         ("after", Align::Right),
-        (by.map_or("function", By::name), Align::Left),
+        (
+            by.map_or("function", By::name),
+            match by {
+                None | Some(By::Function) => Align::Function,
+                Some(_) => Align::Left,
+            },
+        ),
         (by.map_or("module", |_| ""), Align::Path),
     ]);
+    // The verdict rests on these two.
+    const Z: usize = 2;
+    const STANDARD_ERROR: usize = 1;
+    table.spare(&[Z, STANDARD_ERROR]);
     let row = |change: &Change, function: &str, module: &str| {
         vec![
             signed.difference(change.difference()),
@@ -483,8 +497,7 @@ fn write_table(
         table.row(row(change, &place.title(), &place.module));
     }
     table.write(stdout_width(), out)?;
-    writeln!(
-        out,
-        "  {metric}; z is the difference in standard errors, real from {REAL} on"
-    )
+    let remark =
+        format!("  {metric}; z is the difference in standard errors, real from {REAL} on");
+    write_wrapped(&remark, REMARK_INDENT, stdout_width(), out)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
     Bytes, Churn, Confidence, Explanation, Finding, Forecast, Kind, LONGEST_S, Moment, Percent,
-    Printable, Profile, Reading, ResidentMemory, SiteKey, View, cut_middle,
+    Printable, Profile, Reading, ResidentMemory, SiteKey, View, cut_front, cut_function,
 };
 
 use crate::cli::inputs::one;
@@ -21,6 +21,7 @@ use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals;
 use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::write_wrapped;
 
 /// Say what the memory does and who does it: leaks, backlogs, caches, bursts
 ///
@@ -91,6 +92,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
+/// Columns that the place of a site keeps, beside a long function.
+const LEAST_OF_PLACE: usize = 24;
+
 /// How the text is written.
 struct Text<'a> {
     file: &'a Path,
@@ -108,7 +112,7 @@ impl Text<'_> {
         memory: Option<&ResidentMemory>,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        write_totals(profile, out)?;
+        write_totals(profile, stdout_width(), out)?;
         if self.is_cut {
             writeln!(
                 out,
@@ -159,7 +163,8 @@ impl Text<'_> {
             writeln!(out, "and {} more (-n 0 shows all)", others.len() - shown)?;
         }
         for line in profile.conditions() {
-            writeln!(out, "{}", Printable(&line))?;
+            let line = Printable(&line).to_string();
+            write_wrapped(&line, 4, stdout_width(), out)?;
         }
         Ok(())
     }
@@ -171,14 +176,17 @@ impl Text<'_> {
         site: &SiteKey,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let head = format!("{number:>2}. {what}: {}", site.function);
-        let place = site.place();
-        let room = self.width.saturating_sub(head.chars().count() + 2).max(20);
-        let head = Look::Heading.paint(&Printable(&head).to_string(), colour::is_on());
-        let place = cut_middle(&place, room);
+        let head = format!("{number:>2}. {what}: ");
+        let room = self.width.saturating_sub(head.len() + 2);
+        let place = Printable(&site.place()).to_string();
+        let function = Printable(&site.function).to_string();
+        let for_place = place.chars().count().min(LEAST_OF_PLACE);
+        let function = cut_function(&function, room.saturating_sub(for_place));
+        let place = cut_front(&place, room.saturating_sub(function.chars().count()));
+        let head = Look::Heading.paint(&format!("{head}{function}"), colour::is_on());
         match place.is_empty() {
             true => writeln!(out, "{head}"),
-            false => writeln!(out, "{head}  {}", Printable(&place)),
+            false => writeln!(out, "{head}  {place}"),
         }
     }
 
@@ -234,19 +242,8 @@ impl Text<'_> {
 
     /// A text in as many lines as it needs.
     fn wrapped(&self, text: &str, indent: &str, out: &mut impl Write) -> io::Result<()> {
-        let mut line = String::new();
-        for word in text.split(' ') {
-            let len = indent.len() + line.chars().count() + 1 + word.chars().count();
-            if !line.is_empty() && len > self.width {
-                writeln!(out, "{indent}{line}")?;
-                line.clear();
-            }
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        writeln!(out, "{indent}{line}")
+        let text = format!("{indent}{text}");
+        write_wrapped(&text, indent.len(), Some(self.width), out)
     }
 
     /// The command that shows more.
@@ -258,12 +255,14 @@ impl Text<'_> {
         out: &mut impl Write,
     ) -> io::Result<()> {
         let function = regex::escape(&site.function).replace('\'', "'\\''");
-        writeln!(
-            out,
-            "    $ heapprof {name} {} --focus '{}'{options}",
-            Printable(&self.file.display().to_string()),
-            Printable(&function)
-        )
+        let file = self.file.display().to_string();
+        let command = format!("    $ heapprof {name} {}", Printable(&file));
+        let rest = format!("--focus '{}'{options}", Printable(&function));
+        // It can be copied from two lines as well.
+        match command.chars().count() + 1 + rest.chars().count() > self.width {
+            true => writeln!(out, "{command} \\\n        {rest}"),
+            false => writeln!(out, "{command} {rest}"),
+        }
     }
 }
 

@@ -21,6 +21,7 @@ use crate::cli::output::heading::{how_exact, write_totals_at};
 use crate::cli::output::processes;
 use crate::cli::output::table::{Align, Table};
 use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::{write_all_wrapped, write_wrapped};
 
 /// Show what a file is, how it was recorded, and what is missing from it
 ///
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let asked = asked().map(|account| summary(&account));
             return json::write(&profile, &symbols, args.confidence, asked, out);
         }
-        write_totals_at(&profile, args.confidence, out)?;
+        write_totals_at(&profile, args.confidence, stdout_width(), out)?;
         match profile.parts.is_empty() {
             true => write_run(&profile, out)?,
             false => {
@@ -57,7 +58,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 write_markers(&profile.run, out)?;
             }
         }
-        write_account(&profile, args.confidence, out)?;
+        let mut account = Vec::new();
+        write_account(&profile, args.confidence, &mut account)?;
+        write_all_wrapped(&account, BEHIND_NUMBER, stdout_width(), out)?;
         write_allocators(&profile, &symbols, out)?;
         write_walks(&profile, out)?;
         coverage::write(&profile, &symbols, out)?;
@@ -69,8 +72,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
+/// Where a line goes on that is too wide: behind its number.
+const BEHIND_NUMBER: usize = 6;
+/// Where the value of a fact stands.
+const BEHIND_KEY: usize = 16;
+
 fn fact(out: &mut impl Write, key: &str, value: &str) -> io::Result<()> {
-    writeln!(out, "  {key:<14}{}", Printable(value))
+    let text = format!("  {key:<14}{}", Printable(value));
+    write_wrapped(&text, BEHIND_KEY, stdout_width(), out)
 }
 
 fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
@@ -515,7 +524,7 @@ fn write_modules(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> 
         ("names", Align::Right),
         ("none", Align::Right),
         ("build-id", Align::Left),
-        ("module", Align::Left),
+        ("module", Align::Path),
     ]);
     let mut unused = 0;
     let modules = profile.modules.iter().enumerate();
@@ -557,7 +566,8 @@ fn write_modules(profile: &Profile, symbols: &Symbols, out: &mut impl Write) -> 
     let outside = outside.map(ToString::to_string);
     for report in outside.into_iter().chain(short.map(ToString::to_string)) {
         for line in report.lines() {
-            writeln!(out, "  {}", Printable(line))?;
+            let line = format!("  {}", Printable(line));
+            write_wrapped(&line, BEHIND_NUMBER, stdout_width(), out)?;
         }
     }
     Ok(())

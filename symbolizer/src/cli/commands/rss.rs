@@ -20,6 +20,7 @@ use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::how_exact;
 use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::write_wrapped;
 
 /// Show where the resident memory is: blocks, free pages, stacks, files
 ///
@@ -168,10 +169,13 @@ fn write_text(
         writeln!(out)?;
     }
     for note in notes {
-        writeln!(out, "{}", Printable(&note))?;
+        write_wrapped(&Printable(&note).to_string(), INDENT, stdout_width(), out)?;
     }
     Ok(())
 }
+
+/// Where a remark goes on that is too wide.
+const INDENT: usize = 4;
 
 /// Most names of mappings that are listed.
 const MOST_NAMES: usize = 5;

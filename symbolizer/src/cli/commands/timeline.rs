@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
     By, Bytes, Detail, GroupMap, Groups, Heights, Looks, Printable, Profile, Rows, SiteKey,
-    SiteMap, Symbols, Timeline, ViewError, cut_middle, timeline_of_log,
+    SiteMap, Symbols, Timeline, ViewError, cut_function, cut_middle, timeline_of_log,
 };
 use peaks::Peak;
 
@@ -23,6 +23,7 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::progress::Progress;
 use crate::cli::output::say;
 use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::write_wrapped;
 
 /// Show bytes in use and the rate of allocation over time
 ///
@@ -153,11 +154,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         } else if args.json {
             json::write(&timeline, &curves.names, &peaks, args.by, &profile, out)
         } else {
+            let fit: fn(&str, usize) -> String = match args.by {
+                None | Some(By::Function | By::Line) => cut_function,
+                Some(_) => cut_middle,
+            };
             let at_peak = args.logs.at_peak();
-            write_text(&timeline, &curves.names, &profile, at_peak, out)?;
+            write_text(&timeline, &curves.names, fit, &profile, at_peak, out)?;
             peaks::write(&peaks, at_peak, out)?;
             for line in profile.circumstances() {
-                writeln!(out, "{line}")?;
+                write_wrapped(&line, INDENT, stdout_width(), out)?;
             }
             Ok(())
         }
@@ -256,6 +261,9 @@ fn site_name(key: &SiteKey) -> String {
     format!("{}{line}", key.function)
 }
 
+/// Where a remark goes on that is too wide.
+const INDENT: usize = 4;
+
 fn rate(timeline: &Timeline<f64>) -> Vec<f64> {
     let seconds = timeline.step_ns as f64 / 1e9;
     let steps = timeline.steps.iter();
@@ -265,6 +273,7 @@ fn rate(timeline: &Timeline<f64>) -> Vec<f64> {
 fn write_text(
     timeline: &Timeline<f64>,
     names: &[String],
+    fit: fn(&str, usize) -> String,
     profile: &Profile,
     at_peak: &str,
     out: &mut impl Write,
@@ -291,8 +300,7 @@ fn write_text(
         let values: Vec<f64> = steps.iter().map(|step| step.groups[i]).collect();
         let name = Printable(name).to_string();
         match stdout_width() {
-            // Its end is the line.
-            Some(width) => writeln!(out, "{}", cut_middle(&name, width))?,
+            Some(width) => writeln!(out, "{}", fit(&name, width))?,
             None => writeln!(out, "{name}")?,
         }
         let most = values.iter().copied().fold(0.0, f64::max);

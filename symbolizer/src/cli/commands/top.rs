@@ -180,12 +180,13 @@ fn show(
         if args.csv {
             return write_csv(&lines, by, out);
         }
-        write_totals_at(profile, args.confidence, out)?;
+        write_totals_at(profile, args.confidence, stdout_width(), out)?;
         writeln!(out)?;
         let shown = Shown {
             by,
             metric,
             confidence: args.confidence,
+            cumulative: args.cum,
             width: stdout_width(),
         };
         write_lines(profile, &lines, &shown, out)?;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::{
     By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Plumbing,
-    Precision, Printable, Reading, Scale, Tree, cut,
+    Precision, Printable, Reading, Scale, Tree, cut, cut_front, cut_function, cut_middle,
 };
 
 use crate::cli::inputs::source::Source;
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         match measure.is_mapped() {
             true => write_mappings_read(&profile, out)?,
-            false => write_totals(&profile, out)?,
+            false => write_totals(&profile, stdout_width(), out)?,
         }
         writeln!(out)?;
         // Only growth counts, shrinkage does not.
@@ -143,6 +143,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             depth: args.depth,
             sampled: is_sampled,
             width: stdout_width(),
+            fit: match by {
+                By::Function | By::Line => cut_function,
+                By::File | By::Module => cut_front,
+                _ => cut_middle,
+            },
             has_one_root: false,
             out,
         };
@@ -212,6 +217,8 @@ struct Writer<'a, W> {
     depth: usize,
     sampled: bool,
     width: Option<usize>,
+    /// Cuts a name to so many columns.
+    fit: fn(&str, usize) -> String,
     /// Then it needs no branch to stand on.
     has_one_root: bool,
     out: &'a mut W,
@@ -345,30 +352,27 @@ impl<'a, W: Write> Writer<'a, W> {
             true => " …",
             false => "",
         };
-        let parts = [
-            (format!("{:>width$}", self.quantity(value)), look),
-            (error, Look::Aside),
-            (format!(" {share:>6}  "), look),
-            (self.indent(lines, branch), Look::Aside),
-            (
-                format!("{}{below}", Printable(self.tree.name(node))),
-                Look::Name,
-            ),
-        ];
-        let mut room = self.width;
-        let mut text = String::new();
-        for (part, look) in parts {
-            let part = match &mut room {
-                Some(room) => {
-                    let part = cut(&part, *room);
-                    *room = room.saturating_sub(part.chars().count());
-                    part
-                }
-                None => part,
-            };
-            text.push_str(&look.paint(&part, colour::is_on()));
+        let number = format!("{:>width$}", self.quantity(value));
+        let share = format!(" {share:>6}  ");
+        let mut indent = self.indent(lines, branch);
+        let mut name = Printable(self.tree.name(node)).to_string();
+        if let Some(width) = self.width {
+            let before = [&number, &error, &share].map(|part| part.chars().count());
+            let room = width.saturating_sub(before.iter().sum());
+            // A deep branch leaves half of the room to the names.
+            indent = cut_front(&indent, room / 2);
+            let room = room.saturating_sub(indent.chars().count() + below.chars().count());
+            name = (self.fit)(&name, room);
         }
-        writeln!(self.out, "{}", text.trim_end())
+        let parts = [
+            (number, look),
+            (error, Look::Aside),
+            (share, look),
+            (indent, Look::Aside),
+            (format!("{name}{below}"), Look::Name),
+        ];
+        let painted = parts.map(|(part, look)| look.paint(&part, colour::is_on()));
+        writeln!(self.out, "{}", painted.concat().trim_end())
     }
 
     fn indent(&self, lines: &[bool], branch: &str) -> String {

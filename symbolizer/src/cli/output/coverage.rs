@@ -34,7 +34,7 @@ pub(crate) fn write(profile: &Profile, symbols: &Symbols, out: &mut impl Write) 
         ("allocated", Align::Right),
         ("named", Align::Right),
         ("with lines", Align::Right),
-        ("in stacks through", Align::Left),
+        ("in stacks through", Align::Path),
     ]);
     for (module, share) in coverage.worst_first() {
         table.row(vec![

@@ -9,17 +9,34 @@ use heapprof_symbolizer::{
     Bytes, Confidence, Count, Metric, Precision, Printable, Profile, Recorded,
 };
 
-/// The heading: what ran, the four totals with their errors, and the same as plain numbers.
-pub(crate) fn write_totals(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    write_totals_at(profile, Confidence::default(), out)
+use crate::cli::output::wrapped::write_all_wrapped;
+
+/// The heading: what ran, the four totals with their errors, and the same as plain numbers, in
+/// lines of that width.
+pub(crate) fn write_totals(
+    profile: &Profile,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    write_totals_at(profile, Confidence::default(), width, out)
 }
 
 /// The same, with intervals of that confidence.
 pub(crate) fn write_totals_at(
     profile: &Profile,
     confidence: Confidence,
+    width: Option<usize>,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    let mut text = Vec::new();
+    write_lines(profile, confidence, &mut text)?;
+    write_all_wrapped(&text, INDENT, width, out)
+}
+
+/// Where a line of the heading goes on that is too wide.
+const INDENT: usize = 4;
+
+fn write_lines(profile: &Profile, confidence: Confidence, out: &mut impl Write) -> io::Result<()> {
     let run = &profile.run;
     write!(out, "{}", Printable(&profile.who()))?;
     if run.duration_ns > 0 {

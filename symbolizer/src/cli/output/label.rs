@@ -18,10 +18,11 @@ impl Label {
     /// The columns that [`Label::cells`] fills.
     pub(crate) fn columns(by: Option<By>) -> Vec<(&'static str, Align)> {
         match by {
-            None => vec![("function", Align::Left), ("where", Align::Path)],
+            None => vec![("function", Align::Function), ("where", Align::Path)],
             // The ends of paths differ.
             Some(by @ (By::File | By::Module)) => vec![(by.name(), Align::Path)],
             Some(By::Line) => vec![("line", Align::Both)],
+            Some(By::Function) => vec![(By::Function.name(), Align::Function)],
             Some(by) => vec![(by.name(), Align::Left)],
         }
     }

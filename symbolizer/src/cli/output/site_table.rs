@@ -11,6 +11,7 @@ use heapprof_symbolizer::{
 use crate::cli::output::colour::Look;
 use crate::cli::output::label::Label;
 use crate::cli::output::table::{Align, Table};
+use crate::cli::output::wrapped::write_wrapped;
 
 /// A site or group with its numbers.
 pub(crate) struct SiteLine {
@@ -67,16 +68,30 @@ pub(crate) fn write_sites(
         by: None,
         metric,
         confidence: Confidence::default(),
+        cumulative: false,
         width,
     };
     write_lines(profile, &lines_of_sites(sites), &shown, out)
 }
+
+/// Says what the mark of few samples means.
+pub(crate) fn write_few(width: Option<usize>, out: &mut impl Write) -> io::Result<()> {
+    let remark = format!(
+        "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
+    );
+    write_wrapped(&remark, REMARK_INDENT, width, out)
+}
+
+/// Where a remark goes on that is too wide.
+const REMARK_INDENT: usize = 4;
 
 /// The choice of what is shown, and how.
 pub(crate) struct Shown {
     pub(crate) by: Option<By>,
     pub(crate) metric: Metric,
     pub(crate) confidence: Confidence,
+    /// True if lines are sorted by the cumulative number.
+    pub(crate) cumulative: bool,
     pub(crate) width: Option<usize>,
 }
 
@@ -95,6 +110,18 @@ pub(crate) fn columns(is_sampled: bool, by: Option<By>) -> Vec<(&'static str, Al
     columns
 }
 
+/// The places of the columns that a narrow table does without: what it is not sorted by.
+pub(crate) fn spare_columns(is_sampled: bool, cumulative: bool) -> Vec<usize> {
+    let shares_and_sums = match is_sampled {
+        true => [4, 3],
+        false => [3, 2],
+    };
+    match cumulative {
+        true => Vec::new(),
+        false => shares_and_sums.to_vec(),
+    }
+}
+
 pub(crate) fn write_lines(
     profile: &Profile,
     lines: &[SiteLine],
@@ -106,6 +133,7 @@ pub(crate) fn write_lines(
     let whole = profile.numbers().get(metric) as f64;
     let is_sampled = profile.precision() == Precision::Sampled;
     let mut table = Table::new(&columns(is_sampled, shown.by));
+    table.spare(&spare_columns(is_sampled, shown.cumulative));
     let quantity = |value: f64| {
         if metric.is_bytes() {
             Bytes(value).to_string()
@@ -150,10 +178,7 @@ pub(crate) fn write_lines(
     }
     table.write(shown.width, out)?;
     if any_few {
-        writeln!(
-            out,
-            "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
-        )?;
+        write_few(shown.width, out)?;
     }
     Ok(())
 }

@@ -1,19 +1,21 @@
 //! Table: lines with aligned columns, no wider than is asked for (`width`).
 //!
-//! A table that is too wide gives up room in turns ([`TURNS`]). Paths lose their beginnings and
-//! names their ends, the more the narrower it must become. Numbers are never cut: if names cannot
-//! give more, the table is wider than the terminal.
+//! A table that is too wide gives up room in turns ([`TURNS`]). Paths lose their beginnings,
+//! functions their arguments and then the beginnings of their paths, and other names their ends,
+//! the more the narrower it must become. Before names begin to look alike, columns that a table can
+//! spare are left out. Numbers are never cut: if names cannot give more, the table is wider than
+//! the terminal.
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Printable, cut, cut_front, cut_middle};
+use heapprof_symbolizer::{Printable, cut, cut_front, cut_function, cut_middle};
 use unicode_width::UnicodeWidthStr;
 
 use crate::cli::output::colour::{self, Look};
 
 /// The columns that give up room in turn, and their least widths (a heading may need more). Below
-/// the widths of the first two turns, names begin to look alike, and of a path only the file's name
-/// and the line are left.
+/// the widths of the first two turns ([`EARLY_TURNS`]), names begin to look alike, and of a path
+/// only the file's name and the line are left.
 const TURNS: [(Align, usize); 6] = [
     (Align::Path, 24),
     (Align::Left, 24),
@@ -22,12 +24,16 @@ const TURNS: [(Align, usize); 6] = [
     (Align::Path, 8),
     (Align::Left, 8),
 ];
+/// The turns that are taken before columns are left out.
+const EARLY_TURNS: usize = 2;
 
 /// Where a column's text stands, and which end of it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     /// A name: its beginning says most.
     Left,
+    /// A function's name: its last part says most.
+    Function,
     Right,
     /// As `Left`, but its end says most.
     Path,
@@ -39,6 +45,7 @@ pub(crate) enum Align {
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<(String, Look)>>,
+    spare: Vec<usize>,
 }
 
 impl Table {
@@ -49,7 +56,13 @@ impl Table {
                 .map(|(name, align)| ((*name).to_owned(), *align))
                 .collect(),
             rows: Vec::new(),
+            spare: Vec::new(),
         }
+    }
+
+    /// The columns, by their places, that a narrow table does without; the first one goes first.
+    pub(crate) fn spare(&mut self, columns: &[usize]) {
+        self.spare = columns.to_vec();
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
@@ -84,9 +97,11 @@ impl Table {
             let mut line = String::from(" ");
             let last = row.iter().rposition(|(cell, _)| !cell.is_empty());
             for (i, (cell, look)) in row.iter().enumerate().take(last.map_or(0, |i| i + 1)) {
-                let (align, width) = (self.columns[i].1, widths[i]);
+                let align = self.columns[i].1;
+                let Some(width) = widths[i] else { continue };
                 let cell = match align {
                     Align::Left => cut(cell, width),
+                    Align::Function => cut_function(cell, width),
                     Align::Path => cut_front(cell, width),
                     Align::Both => cut_middle(cell, width),
                     Align::Right => cell.clone(),
@@ -109,28 +124,48 @@ impl Table {
         Ok(())
     }
 
-    fn widths(&self, width: Option<usize>) -> Vec<usize> {
+    /// The width of each column; `None`: it is left out.
+    fn widths(&self, width: Option<usize>) -> Vec<Option<usize>> {
         let of_column = |i: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(i));
             let cells = cells.map(|(cell, _)| cell.width());
-            cells.max().unwrap_or(0).max(self.columns[i].0.width())
+            let widest = cells.max().unwrap_or(0).max(self.columns[i].0.width());
+            Some(widest)
         };
-        let mut widths: Vec<usize> = (0..self.columns.len()).map(of_column).collect();
+        let mut widths: Vec<Option<usize>> = (0..self.columns.len()).map(of_column).collect();
         let Some(width) = width else { return widths };
-        let all: usize = widths.iter().map(|width| width + 2).sum();
+        for &column in &self.spare {
+            let mut narrow = widths.clone();
+            if self.narrow(&mut narrow, width, &TURNS[..EARLY_TURNS]) == 0 {
+                break;
+            }
+            widths[column] = None;
+        }
+        self.narrow(&mut widths, width, &TURNS);
+        widths
+    }
+
+    /// Lets columns give up room in these turns. Returns by how much the table is still too wide.
+    fn narrow(
+        &self,
+        widths: &mut [Option<usize>],
+        width: usize,
+        turns: &[(Align, usize)],
+    ) -> usize {
+        let all: usize = widths.iter().flatten().map(|width| width + 2).sum();
         let mut over = all.saturating_sub(width);
-        for (kind, least) in TURNS {
-            for (i, (_, align)) in self.columns.iter().enumerate() {
-                let is_both = *align == Align::Both && kind == Align::Left;
-                if *align == kind || is_both {
-                    let least = least.max(self.columns[i].0.width());
-                    let given = over.min(widths[i].saturating_sub(least));
-                    widths[i] -= given;
+        for &(kind, least) in turns {
+            for ((heading, align), width) in self.columns.iter().zip(widths.iter_mut()) {
+                let is_name = matches!(align, Align::Both | Align::Function);
+                let is_its_turn = *align == kind || (is_name && kind == Align::Left);
+                if let Some(width) = width.as_mut().filter(|_| is_its_turn) {
+                    let given = over.min(width.saturating_sub(least.max(heading.width())));
+                    *width -= given;
                     over -= given;
                 }
             }
         }
-        widths
+        over
     }
 }
 
@@ -198,7 +233,7 @@ mod tests {
             ("", Align::Right),
             ("cum", Align::Right),
             ("", Align::Right),
-            ("function", Align::Left),
+            ("function", Align::Function),
             ("where", Align::Path),
         ];
         let mut table = Table::new(&columns);
@@ -212,12 +247,34 @@ mod tests {
         for width in 30..120 {
             let text = text(&table, Some(width));
             let row = text.lines().last().unwrap();
-            let numbers = "  115.8 MiB  1.1 MiB  59.1%  115.8 MiB  59.1%  Server:";
+            let numbers = "  115.8 MiB  1.1 MiB  59.1%  115.8 MiB  59.1%  ";
             assert!(row.starts_with(numbers), "{width}: {row}");
+            assert!(row.contains("read_re"), "{width}: {row}");
+            assert!(
+                width < 80 || row.contains("read_request("),
+                "{width}: {row}"
+            );
             assert!(row.ends_with("cpp:14"), "{width}: {row}");
             assert!(width < 67 || row.width() <= width, "{width}: {row}");
             assert!(width < 80 || row.ends_with("/w.cpp:14"), "{width}: {row}");
         }
+    }
+
+    #[test]
+    fn a_narrow_table_does_without_spare_columns_before_names_look_alike() {
+        let columns = [
+            ("self", Align::Right),
+            ("cum", Align::Right),
+            ("function", Align::Function),
+        ];
+        let mut table = Table::new(&columns);
+        table.row(vec!["1.0 MiB".into(), "2.0 MiB".into(), "f".repeat(30)]);
+        table.spare(&[1]);
+        let first = |width| text(&table, Some(width)).lines().next().unwrap().to_owned();
+        assert_eq!(first(9 + 9 + 26), "     self      cum  function");
+        assert_eq!(first(9 + 9 + 25), "     self  function");
+        let whole = format!("  1.0 MiB  {}", "f".repeat(30));
+        assert_eq!(text(&table, Some(43)).lines().last(), Some(&*whole));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
-use crate::model::fitted::{cut, cut_front};
+use crate::model::fitted::{cut, cut_front, cut_function};
 use crate::model::measure::Measure;
 use crate::model::printable::Printable;
 use crate::model::quantity::Count;
@@ -115,7 +115,10 @@ pub(super) fn draw(snapshot: &Snapshot, state: &State, area: Rect, screen: &mut 
             let gap = column.width.saturating_sub(text.width());
             parts.push((format!("{}{text}  ", " ".repeat(gap)), style(*of_cell)));
         }
-        parts.push((padded(&cut(function, name), name), style(palette.strong())));
+        parts.push((
+            padded(&cut_function(function, name), name),
+            style(palette.strong()),
+        ));
         if place > 0 {
             let text = padded(&fitting(where_, place), place);
             parts.push((format!("  {text}"), style(palette.aside())));

@@ -5,16 +5,20 @@ use std::path::Path;
 
 use heapprof_symbolizer::{
     Bytes, Confidence, Count, Input, InputError, Measure, Moment, PinningSite, Printable, Reading,
-    Temporary, View, cut,
+    Temporary, View, cut_function,
 };
 
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::wrapped::write_wrapped;
 
 /// Least age of the blocks. Younger ones may be freed soon by themselves.
 const AGE_NS: u64 = 10_000_000_000;
 /// Most sites that are listed.
 const MOST: usize = 5;
+
+/// Where a line goes on that is too wide.
+const INDENT: usize = 4;
 
 /// The sites, at a reading of pages.
 pub(super) struct Pinning {
@@ -73,13 +77,14 @@ impl Pinning {
             "partly empty slabs, by the blocks that pin them, as of {read:.3} s:"
         )?;
         for site in &self.sites {
-            let line = Printable(&self.line(site)).to_string();
-            writeln!(out, "  {}", cut(&line, width.saturating_sub(2)))?;
+            let line = self.line(site, width / 2);
+            write_wrapped(&line, INDENT, Some(width), out)?;
         }
         Ok(())
     }
 
-    fn line(&self, site: &PinningSite) -> String {
+    /// The function has so many columns at most.
+    fn line(&self, site: &PinningSite, for_function: usize) -> String {
         let blocks = match site.blocks.objects() {
             1 => "1 block".to_owned(),
             many => format!("{} blocks", Count(many)),
@@ -94,7 +99,8 @@ impl Pinning {
             false => String::new(),
         };
         let pinned = Bytes(site.pinned);
-        let function = &site.key.function;
-        format!("{blocks} of {function}{age} pin {pinned}{error} of slabs")
+        let function = Printable(&site.key.function).to_string();
+        let function = cut_function(&function, for_function);
+        format!("  {blocks} of {function}{age} pin {pinned}{error} of slabs")
     }
 }

@@ -177,7 +177,7 @@ fn write(
     let width = width_of(&io::stderr()).unwrap_or(120);
     let write = |text: &mut Vec<u8>| -> io::Result<()> {
         writeln!(text)?;
-        heading::write_totals(&profile, text)?;
+        heading::write_totals(&profile, width_of(&io::stderr()), text)?;
         if sites.sites.is_empty() {
             return Ok(());
         }
@@ -190,6 +190,7 @@ fn write(
                 by: Some(By::Process),
                 metric,
                 confidence: Confidence::default(),
+                cumulative: false,
                 width: Some(width),
             };
             write_lines(&profile, &lines, &shown, text)?;

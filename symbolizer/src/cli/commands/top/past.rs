@@ -17,9 +17,10 @@ use crate::cli::output::document::Head;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::{what_interval, write_mappings_read, write_totals_at};
 use crate::cli::output::label::{JsonLabel, JsonLines, Label};
-use crate::cli::output::site_table::columns;
+use crate::cli::output::site_table::{columns, spare_columns, write_few};
 use crate::cli::output::table::{Align, Table};
 use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::write_wrapped;
 
 /// The choice of what is shown, and how.
 pub(crate) struct Shown {
@@ -96,7 +97,7 @@ pub(crate) fn run(
         if shown.measure.is_mapped() {
             write_mappings_read(profile, out)?;
         } else {
-            write_totals_at(profile, shown.confidence, out)?;
+            write_totals_at(profile, shown.confidence, stdout_width(), out)?;
         }
         writeln!(out)?;
         if lines.is_empty() {
@@ -195,6 +196,7 @@ fn write_sums(
     };
     writeln!(out, "{measure}: {}{plus_minus}", quantity(whole.value))?;
     let mut table = Table::new(&columns(is_sampled, shown.by));
+    table.spare(&spare_columns(is_sampled, shown.cumulative));
     let mut any_few = false;
     for line in lines {
         let look = |part| match measure.is_growth() {
@@ -229,16 +231,17 @@ fn write_sums(
     }
     table.write(stdout_width(), out)?;
     if any_few {
-        writeln!(
-            out,
-            "  ~ rests on fewer than {FEW_SAMPLES} samples: an order of magnitude, not a number"
-        )?;
+        write_few(stdout_width(), out)?;
     }
     if measure.is_growth() {
-        writeln!(out, "  {}", words_of_verdicts(is_sampled))?;
+        let words = format!("  {}", words_of_verdicts(is_sampled));
+        write_wrapped(&words, REMARK_INDENT, stdout_width(), out)?;
     }
     Ok(())
 }
+
+/// Where a remark goes on that is too wide.
+const REMARK_INDENT: usize = 4;
 
 /// The meaning of the verdicts on growth.
 fn words_of_verdicts(is_sampled: bool) -> String {
