@@ -52,6 +52,8 @@
 //! - [`CpuShare`] spaces costly readings, and [`LimitAlarm`] tells shares of a memory limit once.
 //! - [`Waterfall`] divides the resident memory into lines that add up to it.
 //!
+//! [`nearest_name`] finds the name of a setting that a misspelt one means.
+//!
 //! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
 //!
 //! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and
@@ -70,6 +72,7 @@ mod python;
 mod rate_limit;
 mod sampling;
 pub mod seccomp_bpf;
+mod spelling;
 mod tables;
 mod unwind;
 
@@ -110,6 +113,7 @@ pub use sampling::sampler::{Regime, STRIDE, Sampler, Suspended, bytes_on_the_lin
 pub use sampling::size_class::SizeClass;
 pub use sampling::trend::{LEAST_OF_ALL, LEAST_OF_OWN, REAL, Trend};
 pub use sampling::weight::Weight;
+pub use spelling::nearest_name;
 pub use tables::filter::{Filter, Unit};
 pub use tables::number_hash::{NumberHasher, NumberMap, NumberState};
 pub use tables::sample_table::{SampleTable, Vacant};

@@ -358,9 +358,10 @@ fn a_mistyped_variable_is_told() {
         ("HEAPPROF_START", "running"),
         ("HEAPPROF_VERBOSE", "0"),
         ("HEAPPROFILE", "t"),
-        // Not a setting of the library.
-        ("HEAPPROFILER", "1"),
+        // Not settings of the library.
+        ("HEAPPROFILE_USE_PID", "1"),
         ("HEAP_PROFILE_MMAP", "1"),
+        ("HEAP_SIZE", "1"),
     ];
     let with_all = || {
         let run = Run::fixture("exit_ways").arg("exit");
@@ -370,8 +371,21 @@ fn a_mistyped_variable_is_told() {
     };
     let ran = with_all().run();
     assert_eq!((ran.code(), &*ran.stderr), (3, ""));
-    let ran = with_all().env("HEAPPROF_SAMPLE_INTERVL", "1").run();
-    assert_one_line(&ran, "HEAPPROF_SAMPLE_INTERVL", &["no setting", "--help"]);
+    for (wrong, right) in [
+        ("HEAPPROF_SAMPLE_INTERVL", "HEAPPROF_SAMPLE_INTERVAL"),
+        ("HEAPPROF_INTERVAL", "HEAPPROF_SAMPLE_INTERVAL"),
+        ("HEAPPROFFILE", "HEAPPROFILE"),
+        ("HEAP_PROFILE_INUSE", "HEAP_PROFILE_INUSE_INTERVAL"),
+        ("HEAPPROF_LIBRARI", "HEAPPROF_LIBRARY"),
+    ] {
+        let ran = with_all().env(wrong, "1").run();
+        let meant = format!("probably meant: {right} ");
+        assert_one_line(&ran, wrong, &["no setting", &meant, "--help"]);
+        let told = with_all().env(wrong, "1").env("HEAPPROF_TOLD", "1").run();
+        assert_eq!(told.stderr, "", "{wrong}");
+    }
+    let ran = with_all().env("HEAPPROF_COLOUR_SCHEME", "1").run();
+    assert_one_line(&ran, "HEAPPROF_COLOUR_SCHEME", &["no setting", "--help"]);
 }
 
 /// A value may contain anything: no terminal obeys it, and one line stays one line.

@@ -8,6 +8,8 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
 use std::ops::RangeInclusive;
 
+use heapprof_core::nearest_name;
+
 use crate::os::diagnostics::say;
 
 /// Returns the environment as the kernel has written it. It is there from the first instruction on,
@@ -93,22 +95,44 @@ impl Environment {
         })
     }
 
-    /// Prints a line for each variable that begins with `beginning`, unless it is a known setting
-    /// or one of `others`. Called once all settings are read. Without the line, a misspelled
-    /// setting would be ignored silently.
-    pub(crate) fn report_unknown(&self, beginning: &str, others: &[&str]) {
+    /// Prints a line for each variable that is a misspelt setting: its name begins with `ours`, or
+    /// with one of `near` and is nearly that of a setting. Settings are those that were read, and
+    /// `others`. Variables in `foreign` are another program's. Called once all settings are read.
+    /// Without the line, a misspelt setting would be ignored silently.
+    pub(crate) fn report_unknown(
+        &self,
+        ours: &str,
+        near: &[&str],
+        [others, foreign]: [&[&'static str]; 2],
+    ) {
         let asked = self.asked.borrow();
+        let settings = || asked.iter().chain(others).copied();
         for entry in self.entries() {
             let name = entry.split(|&byte| byte == b'=').next().unwrap_or_default();
-            let mut known = asked.iter().chain(others);
-            let is_known = known.any(|known| known.as_bytes() == name);
-            if name.starts_with(beginning.as_bytes()) && !is_known {
-                say!(
-                    "{} is no setting of ours, and changes nothing (`heapprof run --help` lists them all)",
-                    String::from_utf8_lossy(name)
-                );
+            let mut known = settings().chain(foreign.iter().copied());
+            let is_near = near.iter().any(|near| name.starts_with(near.as_bytes()));
+            if !is_near || known.any(|known| known.as_bytes() == name) {
+                continue;
             }
+            let meant = nearest_name(name, settings());
+            if meant.is_none() && !name.starts_with(ours.as_bytes()) {
+                continue;
+            }
+            let (is_it, meant) = match meant {
+                Some(meant) => ("; probably meant: ", meant),
+                None => ("", ""),
+            };
+            say!(
+                "{} is no setting, and changes nothing{is_it}{meant} (`heapprof run --help` lists them all)",
+                String::from_utf8_lossy(name)
+            );
         }
+    }
+
+    /// Returns the value of a setting as it is.
+    pub(crate) fn value(&self, name: &'static str) -> Option<&[u8]> {
+        self.asked.borrow_mut().push(name);
+        self.get(name)
     }
 
     /// Returns the value as text, or `None` if it is empty.

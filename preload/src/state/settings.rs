@@ -35,8 +35,20 @@ const MAX_EXIT_WAIT_MS: u64 = 3_600_000;
 /// stacks.
 const MIN_MAX_LOG: u64 = 64 << 10;
 
-/// Prefix of our own variables.
+/// The beginning of our own variables.
 const OURS: &str = "HEAPPROF_";
+/// The beginnings of names that are settings' names, well or badly spelt.
+const NEAR: [&str; 3] = ["HEAPPROF", "HEAP_PROF", "HEAPROF"];
+/// gperftools' variables that change nothing here.
+const OF_GPERFTOOLS: &[&str] = &[
+    "HEAP_PROFILE_CLEANUP",
+    "HEAP_PROFILE_MMAP",
+    "HEAP_PROFILE_MMAP_LOG",
+    "HEAP_PROFILE_ONLY_MMAP",
+    "HEAPPROFILE_USE_PID",
+];
+/// Set by `heapprof run`, which has told the misspelt names.
+const TOLD: &str = "HEAPPROF_TOLD";
 /// Variables that the `heapprof` program reads.
 const OTHERS: &[&str] = &[
     "HEAPPROF_LIBRARY",
@@ -139,7 +151,7 @@ pub(crate) struct Settings {
 impl Settings {
     /// Reads all settings. Prints a line for each invalid one.
     pub(crate) fn read(environment: &Environment) -> Settings {
-        let prefix = environment.get("HEAPPROFILE");
+        let prefix = environment.value("HEAPPROFILE");
         let prefix = prefix.filter(|prefix| !prefix.is_empty());
         let unmarked = prefix.and_then(without_mark);
         // A path of a module, and the functions.
@@ -225,7 +237,10 @@ impl Settings {
         // These two print a line if a value is invalid.
         let _ = environment.choice("HEAPPROF_FAST_PATH", "on");
         environment.word(ALLOCATOR, &[JEMALLOC, PROGRAM]);
-        environment.report_unknown(OURS, OTHERS);
+        if !environment.flag(TOLD) {
+            let names = [OTHERS, OF_GPERFTOOLS];
+            environment.report_unknown(OURS, &NEAR, names);
+        }
         settings
     }
 

@@ -16,3 +16,4 @@ pub(crate) mod quantity;
 pub(crate) mod suppressions;
 pub(crate) mod symbols;
 pub(crate) mod time;
+pub(crate) mod variables;

@@ -24,6 +24,7 @@ use crate::cli::options::limit;
 use crate::cli::options::measure::SumArg;
 use crate::cli::options::quantity::interval;
 use crate::cli::options::symbols::SymbolArgs;
+use crate::cli::options::variables;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::{memory_bound, say};
 use paths::PrintLog;
@@ -31,55 +32,23 @@ use program::Program;
 use records::Records;
 use unsampled::Unsampled;
 
-/// The variables that the library reads in the program's environment
-/// (`preload/src/state/settings.rs`), and `heapprof run` in its own.
-const ENVIRONMENT: &str = "\
-Environment, as without `heapprof run`:
-  HEAPPROF_SAMPLE_INTERVAL            bytes between samples on average; 1: all, 0: none [512K]
-  HEAPPROFILE                         prefix of all files, or a folder/ for files named for each process;
-                                      with it, dumps are written
-  HEAPPROF_STACK_DEPTH                most frames of a stack, up to 2048 [512]
-  HEAPPROF_MAX_SAMPLES_PER_SEC        a budget, which the interval follows; 0: none [0]
-  HEAPPROF_RECORD_OVER                blocks of so many bytes are all recorded; 0: none [0]
-  HEAPPROF_LABEL_VALUES               most values of a label; all others are one, (other) [1000]
-  HEAPPROF_START                      running, or paused until somebody starts it [running]
-  HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
-  HEAPPROF_ALLOCATOR                  which allocator serves the program: jemalloc, that of heapprof, or
-                                      program, its own [jemalloc]
-  HEAPPROF_TAP                        0: allocators inside of the program are not recorded; or
-                                      MODULE:malloc=FUNCTION,free=FUNCTION for an unknown one [1]
-  HEAPPROF_PYTHON                     0: stacks have no frames of Python functions [1]
-  HEAPPROF_FAST_PATH                  0: all allocations through the allocator's own functions
-  HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
-  HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
-  HEAPPROF_MEMORY_INTERVAL_MS         milliseconds between readings of the memory, see `heapprof rss`;
-                                      0: none [1000]
-  HEAPPROF_PAGES                      seconds between readings of blocks' pages, see -m resident; 0: none [0]
-  HEAPPROF_MMAP                       mappings of so many bytes are recorded with stacks; 0: none [64K]
-  HEAPPROF_ONLY                       names of programs, with commas: no others are recorded
-  HEAPPROF_VERBOSE                    1: a line at start, one at exit, and notices [0]
-  HEAP_PROFILE_ALLOCATION_INTERVAL    a dump each time so many bytes were allocated [1G]
-  HEAP_PROFILE_DEALLOCATION_INTERVAL  a dump each time so many were freed; 0: none [0]
-  HEAP_PROFILE_INUSE_INTERVAL         a dump each so many bytes of growth in use [100M]
-  HEAP_PROFILE_TIME_INTERVAL          a dump every so many seconds; 0: none [0]
-  HEAPPROFILESIGNAL                   a dump on this signal (12, SIGUSR2)
-  HEAPPROF_LIBRARY                    path of libheapprof.so, if it lies elsewhere than beside
-                                      heapprof, in ../lib, ../lib/x86_64-linux-gnu or, that for
-                                      programs of musl, ../lib/x86_64-linux-musl
-  HEAPPROF_PUSH_HEADERS               for `heapprof push`: headers of its requests
-  HEAPPROF_PUSH_BASIC_AUTH            for `heapprof push`: user:password
-  HEAPPROF_SERVE_TOKEN                for `heapprof serve`: its token
-
+/// How it ends.
+const EXIT_STATUS: &str = "\
 Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
 1, it cannot be profiled, or files with the prefix exist; 2, the command line makes no sense; if the
 program succeeds, 3, it is above --fail-above, and 4, that cannot be judged.";
+
+/// The variables, and how it ends.
+fn more_help() -> String {
+    format!("{}\n\n{EXIT_STATUS}", variables::LIST)
+}
 
 /// Run a program under the profiler
 ///
 /// Its output and exit status are its own. Afterwards, standard error says where the files are and
 /// which five sites hold, or allocated, the most.
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "heapprof run [OPTIONS] -- PROGRAM [ARGS]...", after_long_help = ENVIRONMENT)]
+#[command(override_usage = "heapprof run [OPTIONS] -- PROGRAM [ARGS]...", after_long_help = more_help())]
 pub(crate) struct Args {
     /// Mean number of bytes between two samples, such as 64KiB; 1 records every allocation, 0 none
     /// [default: 524288]
@@ -238,6 +207,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let mut command = Command::new(&path);
     command.arg0(name).args(words).env("LD_PRELOAD", preload);
+    for line in variables::misspelt(std::env::vars_os().map(|(name, _)| name)) {
+        say::note(&line);
+        // Else each process that the program starts says it again.
+        command.env("HEAPPROF_TOLD", "1");
+    }
     if let Some(interval) = args.interval {
         command.env("HEAPPROF_SAMPLE_INTERVAL", interval.to_string());
     }
