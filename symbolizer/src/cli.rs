@@ -136,4 +136,34 @@ mod tests {
     fn the_definitions_are_sound() {
         Cli::command().debug_assert();
     }
+
+    /// Each command has examples in its manual page, of that command, and clap takes them.
+    #[test]
+    fn the_examples_of_the_manual_are_understood() {
+        let command = Cli::command();
+        for about in command.get_subcommands() {
+            let name = about.get_name();
+            let page = man::EXAMPLES.iter().find(|(of, ..)| *of == name);
+            let (_, examples, others) = page.unwrap_or_else(|| panic!("no examples of {name}"));
+            assert!(!examples.is_empty() && !others.is_empty(), "{name}");
+            let beginning = format!("heapprof {name} ");
+            assert!(
+                examples
+                    .iter()
+                    .all(|(line, _)| line.starts_with(&beginning))
+            );
+        }
+        for (name, examples, others) in man::EXAMPLES {
+            for (line, _) in *examples {
+                let words = line.split(' ').take_while(|word| *word != "|");
+                let parsed = command.clone().try_get_matches_from(words);
+                assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+            }
+            for other in *others {
+                let is_there =
+                    ["", "libheapprof"].contains(other) || command.find_subcommand(other).is_some();
+                assert!(is_there && other != name, "{name}: {other}");
+            }
+        }
+    }
 }

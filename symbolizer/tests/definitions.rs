@@ -4,9 +4,12 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::{heapprof, stderr, stdout};
+use heapprof_format::Record;
+
+use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 
 /// The first words of the lines under a heading of the help, as it indents them.
 fn listed(help: &str, heading: &str) -> Vec<String> {
@@ -145,42 +148,139 @@ fn every_shell_takes_its_completions_and_finds_every_option_in_them() {
     }
 }
 
-/// bash itself, asked what could come next.
+/// bash itself, asked what could come next. `heapprof` is the one that is tested.
+fn bash_offers(words: &[&str]) -> Vec<String> {
+    let script = ran(&["completions", "bash"]);
+    let last = words.len() - 1;
+    let previous = words[last - 1];
+    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    let program = format!(
+        "{script}\nCOMP_WORDS=({})\nCOMP_CWORD={last}\n_heapprof heapprof '{}' '{previous}'\n\
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
+        quoted.join(" "),
+        words[last],
+    );
+    let binary = Path::new(env!("CARGO_BIN_EXE_heapprof"));
+    let folder = binary.parent().expect("a folder").display();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let output = Command::new("bash")
+        .args(["--norc", "-c", &program])
+        .env("PATH", path)
+        .output()
+        .expect("bash runs");
+    assert_eq!(stderr(&output), "");
+    stdout(&output).lines().map(String::from).collect()
+}
+
 #[test]
 fn bash_completes_commands_options_and_values() {
-    let script = ran(&["completions", "bash"]);
-    let complete = |words: &[&str]| -> Vec<String> {
-        let last = words.len() - 1;
-        let previous = words[last - 1];
-        let program = format!(
-            "{script}\nCOMP_WORDS=({})\nCOMP_CWORD={last}\n_heapprof heapprof '{}' '{previous}'\n\
-             printf '%s\\n' \"${{COMPREPLY[@]}}\"\n",
-            words
-                .iter()
-                .map(|w| format!("'{w}'"))
-                .collect::<Vec<_>>()
-                .join(" "),
-            words[last],
-        );
-        let output = Command::new("bash")
-            .arg("-c")
-            .arg(&program)
-            .output()
-            .expect("bash runs");
-        stdout(&output).lines().map(String::from).collect()
-    };
-    assert_eq!(complete(&["heapprof", "expo"]), ["export"]);
-    assert_eq!(complete(&["heapprof", "top", "--foc"]), ["--focus"]);
-    let groups = complete(&["heapprof", "top", "--by", ""]);
+    assert_eq!(bash_offers(&["heapprof", "expo"]), ["export"]);
+    assert_eq!(bash_offers(&["heapprof", "top", "--foc"]), ["--focus"]);
+    let groups = bash_offers(&["heapprof", "top", "--by", ""]);
     for group in [
         "function", "line", "file", "module", "crate", "thread", "size", "type",
     ] {
         assert!(groups.iter().any(|g| g == group), "{group} in {groups:?}");
     }
     assert_eq!(
-        complete(&["heapprof", "export", "--format", "dh"]),
+        bash_offers(&["heapprof", "export", "--format", "dh"]),
         ["dhat"]
     );
+    // Files are bash's own.
+    assert_eq!(bash_offers(&["heapprof", "top", ""]), [""]);
+}
+
+#[test]
+fn bash_completes_moments_and_runs_nothing_in_their_names() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut log = LogBuilder::new(1);
+    let stack = log.stack(&[0x10]);
+    log.alloc(stack, 100);
+    for name in ["import", "$(touch pwned) `touch pwned`", "peak hour"] {
+        log.record(|time_ns| Record::Marker {
+            time_ns,
+            name: name.into(),
+        });
+    }
+    let log = write(folder.path(), "a.heaplog", &log.end());
+    let log = log.to_str().expect("a path");
+    let all = bash_offers(&["heapprof", "top", log, "--at", ""]);
+    let quoted = r"\$\(touch\ pwned\)\ \`touch\ pwned\`";
+    let expected = [
+        "start",
+        "end",
+        "peak",
+        r"50%",
+        "import",
+        quoted,
+        r"peak\ hour",
+    ];
+    assert_eq!(all, expected);
+    assert_eq!(
+        bash_offers(&["heapprof", "diff", "--at", "1s", "--at", "pea"]),
+        ["peak"]
+    );
+    assert!(!Path::new("pwned").exists());
+}
+
+#[test]
+fn processes_with_the_library_are_offered() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = write(folder.path(), "libheapprof.so", b"no library, but named so");
+    let mut child = Command::new("python3")
+        .args(["-c", MAPS, library.to_str().expect("a path")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut said = [0];
+    let out = child.stdout.as_mut().expect("a pipe");
+    std::io::Read::read_exact(out, &mut said).expect("it has mapped the file");
+    let pid = child.id().to_string();
+    let is_offered = |words: &[&str]| bash_offers(words).contains(&pid);
+    assert!(is_offered(&["heapprof", "ctl", ""]));
+    assert!(is_offered(&["heapprof", "watch", ""]));
+    assert!(is_offered(&["heapprof", "attach", ""]));
+    assert!(!is_offered(&["heapprof", "top", ""]));
+    assert!(!is_offered(&["heapprof", "ctl", &pid, ""]));
+    let own = std::process::id().to_string();
+    assert!(!bash_offers(&["heapprof", "ctl", ""]).contains(&own));
+    assert!(bash_offers(&["heapprof", "attach", ""]).contains(&own));
+    drop(child.stdin.take());
+    child.wait().expect("it ends");
+}
+
+/// Maps the file that is named, says so, and waits for the end of its input.
+const MAPS: &str = "\
+import mmap, sys
+file = open(sys.argv[1], 'rb')
+kept = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+sys.stdout.write('.')
+sys.stdout.flush()
+sys.stdin.read()
+";
+
+#[test]
+fn every_page_has_examples_other_pages_and_the_values_of_options() {
+    let mut pages = vec![ran(&["man"]), ran(&["man", "libheapprof"])];
+    pages.extend(commands().iter().map(|(command, _)| ran(&["man", command])));
+    for page in &pages {
+        let head = page.lines().find(|line| line.starts_with(".TH"));
+        for section in [".SH EXAMPLES\n", ".SH \"SEE ALSO\"\n"] {
+            assert_eq!(page.matches(section).count(), 1, "{head:?}: {section}");
+        }
+    }
+    let top = ran(&["man", "top"]);
+    let synopsis = top.split(".SH ").find(|part| part.starts_with("SYNOPSIS"));
+    let synopsis = synopsis.expect("a synopsis");
+    for part in [
+        r"\fB\-n\fR|\fB\-\-number\fR \fIN\fR]",
+        r"\fB\-\-at\fR \fIMOMENT\fR]",
+        r"[\fB\-\-cum\fR]",
+        r"\fIFILE\fR",
+    ] {
+        assert!(synopsis.contains(part), "{part}: {synopsis}");
+    }
 }
 
 #[test]
