@@ -181,7 +181,7 @@ fn prefix(prefix: Option<&Path>) -> Vec<u8> {
 /// Finds the library: beside libheapprof.so if that is named, or beside this program.
 fn library() -> Result<PathBuf, Failure> {
     const NAMES: [&str; 2] = ["libheapprof-attach.so", "libheapprof_attach.so"];
-    const FOLDERS: [&str; 3] = ["", "../lib", "../lib/x86_64-linux-gnu"];
+    const FOLDERS: [&str; 4] = ["", "../lib", "../lib64", "../lib/x86_64-linux-gnu"];
     let named = std::env::var_os("HEAPPROF_LIBRARY").filter(|path| !path.is_empty());
     let beside = match named {
         Some(path) => PathBuf::from(path),
@@ -193,7 +193,7 @@ fn library() -> Result<PathBuf, Failure> {
     let mut files = paths.filter(|path| path.is_file());
     files.next().ok_or_else(|| {
         Failure::Asked(format!(
-            "{} was not found beside {}, nor in ../lib or ../lib/x86_64-linux-gnu",
+            "{} was not found beside {}, nor in ../lib, ../lib64 or ../lib/x86_64-linux-gnu",
             NAMES[0],
             beside.display()
         ))

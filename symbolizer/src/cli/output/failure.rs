@@ -29,7 +29,7 @@ pub(crate) enum Failure {
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
     BinaryOnTerminal { format: &'static str },
     #[error(
-        "libheapprof.so for programs of {libc} was not found beside {}, nor in ../lib, ../lib/x86_64-linux-gnu or ../lib/x86_64-linux-musl; set HEAPPROF_LIBRARY to its path",
+        "libheapprof.so for programs of {libc} was not found beside {}, nor in ../lib, ../lib64, ../lib/x86_64-linux-gnu or ../lib/x86_64-linux-musl; `cargo install` brings heapprof alone: copy the library there, or set HEAPPROF_LIBRARY to its path",
         beside.display()
     )]
     NoLibrary { libc: &'static str, beside: PathBuf },

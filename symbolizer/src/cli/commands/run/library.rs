@@ -16,9 +16,10 @@ use crate::cli::output::failure::Failure;
 
 const NAME: &str = "libheapprof.so";
 /// Where it may be, beside this executable.
-const FOLDERS: [&str; 5] = [
+const FOLDERS: [&str; 6] = [
     "",
     "../lib",
+    "../lib64",
     "../lib/x86_64-linux-gnu",
     "../lib/x86_64-linux-musl",
     "../musl",
