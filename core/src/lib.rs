@@ -57,8 +57,8 @@
 //! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
 //!
 //! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and
-//! `ledger`, `memory` and `python` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps
-//! this order.
+//! `ledger`, `memory` and `python` beside each other, `arch`, `seccomp_bpf`.
+//! `scripts/check-layers` keeps this order.
 #![forbid(unsafe_code)]
 
 mod allowance;

@@ -35,7 +35,6 @@ use crate::os::link_map::{self, Module};
 use crate::os::sys;
 use crate::state::counters;
 use crate::state::thread::{self, Inside};
-use crate::unwind::walker;
 
 const PAGE: u64 = 4096;
 
@@ -197,11 +196,11 @@ impl PythonWalk {
         PythonWalk(std::ptr::null_mut())
     }
 
-    /// Reads the frames of this thread. `None`: it is in no Python function, or they cannot be
-    /// read, which is counted.
+    /// Reads the innermost frames of this thread, at most so many. `None`: it is in no Python
+    /// function, or they cannot be read, which is counted.
     #[cold]
     #[inline(never)]
-    pub(crate) fn read(&mut self) -> Option<Found<'_>> {
+    pub(crate) fn read(&mut self, most: usize) -> Option<Found<'_>> {
         // SAFETY: null, or an interpreter that is never freed.
         let interpreter = unsafe { INTERPRETER.load(Ordering::Acquire).as_ref() }?;
         // SAFETY: the function of the interpreter, which takes nothing and returns a pointer. The
@@ -218,7 +217,7 @@ impl PythonWalk {
             memory,
         } = self.buffers()?;
         memory.begin();
-        let most = (walker::depth() - 1).min(frames.len()); // without the allocation function
+        let most = most.min(frames.len());
         // SAFETY: returns this thread's number.
         let thread = unsafe { libc::pthread_self() };
         let read = python_frames(

@@ -46,7 +46,7 @@ pub(super) struct JoinedMappings {
 }
 
 impl JoinedMappings {
-    /// Of that many members, for a joined log of that duration.
+    /// Returns what that many members have, for a joined log of that duration: nothing yet.
     pub(super) fn new(members: usize, duration_ns: u64) -> JoinedMappings {
         JoinedMappings {
             ranges: AddressMap::new(MOST_RANGES),

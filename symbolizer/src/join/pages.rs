@@ -36,7 +36,7 @@ struct MemberPages {
 }
 
 impl JoinedPages {
-    /// Of that many members, for a joined log of that duration.
+    /// Returns what that many members have, for a joined log of that duration: nothing yet.
     pub(super) fn new(members: usize, duration_ns: u64) -> JoinedPages {
         JoinedPages {
             members: vec![MemberPages::default(); members],

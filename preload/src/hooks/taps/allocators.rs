@@ -43,8 +43,8 @@ pub(super) fn for_each_allocator(
     let serves = cfg!(feature = "attach")
         && allocator::next_library().is_some_and(|library| library == module.path());
     let announces = [c"dlclose", c"_dl_debug_state"];
-    let loads = cfg!(feature = "attach")
-        && (announces.iter()).any(|name| module.function(name).is_some());
+    let loads =
+        cfg!(feature = "attach") && (announces.iter()).any(|name| module.function(name).is_some());
     if is_system && !is_marked && named.is_empty() && !serves && !loads {
         return;
     }

@@ -347,9 +347,6 @@ pub(super) fn plan(
         jumps,
         entries,
         #[cfg(feature = "attach")]
-        generated: Generated {
-            pages,
-            taps,
-        },
+        generated: Generated { pages, taps },
     })
 }

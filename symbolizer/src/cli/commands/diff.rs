@@ -497,7 +497,6 @@ fn write_table(
         table.row(row(change, &place.title(), &place.module));
     }
     table.write(stdout_width(), out)?;
-    let remark =
-        format!("  {metric}; z is the difference in standard errors, real from {REAL} on");
+    let remark = format!("  {metric}; z is the difference in standard errors, real from {REAL} on");
     write_wrapped(&remark, REMARK_INDENT, stdout_width(), out)
 }

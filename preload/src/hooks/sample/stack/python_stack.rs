@@ -16,7 +16,7 @@ use crate::recording::seats::Seat;
 use crate::recording::session::Session;
 use crate::state::thread::Entered;
 use crate::unwind::python::Found;
-use crate::unwind::walker::{Walked, Walker};
+use crate::unwind::walker::{self, Walked, Walker};
 
 /// Returns the hash of this thread's stack, whose native frames are walked. The writer gets the
 /// frames before the caller's record. `None`: there was no room for the frames.
@@ -38,7 +38,7 @@ pub(super) fn send(
         known_stack,
         ..
     } = walker;
-    let mut found = python.read();
+    let mut found = python.read(walker::depth() - 1); // without the allocation function
     let mut frames_hash = walked.hash ^ found.as_ref().map_or(0, |it| hash_of_python(it.frames));
     let labels = |frames| match labels::are_used() {
         true => Labels::of(entered.thread, frames, |hash| session.stacks.contains(hash)),
