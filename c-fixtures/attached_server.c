@@ -247,6 +247,8 @@ static void *cycle(void *argument) {
         if (open_library(library) != GIVEN)
             fail("opening a library", now(), 0);
         close_library(library);
+        /* The loader's lock is not fair: other threads get it in this moment. */
+        usleep(100);
     }
     return NULL;
 }

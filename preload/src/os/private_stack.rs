@@ -17,6 +17,9 @@ use crate::os::sys;
 
 /// Size in bytes, above a guard page. The start of a session in a forked child needs a sixth of it.
 const BYTES: usize = 64 << 10;
+/// Size in bytes for work that decodes functions, which has tables of kilobytes on the stack.
+#[cfg(feature = "attach")]
+const DEEP_BYTES: usize = 512 << 10;
 
 struct Job<W, R> {
     work: Option<W>,
@@ -26,16 +29,27 @@ struct Job<W, R> {
 /// Runs `work` on a private stack, with signals blocked. If there is no memory for one, runs it on
 /// the thread's stack.
 pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
-    run_as(Job {
+    let job = Job {
         work: Some(work),
         result: None,
-    })
+    };
+    run_as(BYTES, job)
 }
 
-fn run_as<R, W: FnOnce() -> R>(mut job: Job<W, R>) -> R {
+/// As [`run`], with room for work that decodes functions.
+#[cfg(feature = "attach")]
+pub(crate) fn run_deep<R>(work: impl FnOnce() -> R) -> R {
+    let job = Job {
+        work: Some(work),
+        result: None,
+    };
+    run_as(DEEP_BYTES, job)
+}
+
+fn run_as<R, W: FnOnce() -> R>(bytes: usize, mut job: Job<W, R>) -> R {
     let mask = sys::block_signals();
     let data = (&raw mut job).cast();
-    if let Some(stack) = sys::map_stack(BYTES) {
+    if let Some(stack) = sys::map_stack(bytes) {
         // SAFETY: `stack.top` is the end of memory that no other code uses, aligned to pages. The
         // job outlives the call and is not accessed meanwhile. Its types are those of this `start`,
         // which returns and does not unwind.

@@ -96,7 +96,7 @@ fn look() {
     };
     entered.thread.inside.set(Inside::Ours);
     errno::preserve(|| {
-        let work = || private_stack::run(|| follow(has_missed));
+        let work = || private_stack::run_deep(|| follow(has_missed));
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
             Ok(has_followed) => HAS_MISSED.store(!has_followed, Ordering::Relaxed),
             Err(_) => phase::give_up_after_panic("a tap of the loader"),
