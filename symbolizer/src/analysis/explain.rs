@@ -9,6 +9,7 @@
 pub(crate) mod conduct;
 pub(crate) mod forecast;
 pub(crate) mod kind;
+pub(crate) mod statement;
 
 use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Bytes, Churn, Confidence, Explanation, Finding, Forecast, Kind, LONGEST_S, Moment, Percent,
-    Printable, Profile, Reading, ResidentMemory, SiteKey, View, cut_front, cut_function,
+    Bytes, Explanation, Moment, Printable, Profile, Reading, ResidentMemory, SiteKey, Statement,
+    View, cut_front, cut_function,
 };
 
 use crate::cli::inputs::one;
@@ -121,32 +121,25 @@ impl Text<'_> {
         }
         writeln!(out)?;
         if explanation.is_too_short {
-            writeln!(
-                out,
-                "The run is too short to say what grows: let it run longer."
-            )?;
+            writeln!(out, "{}", explanation.summary().unwrap_or_default())?;
         }
-        let (troubles, others): (Vec<&Finding>, Vec<&Finding>) = explanation
-            .findings
-            .iter()
-            .partition(|finding| finding.kind.is_trouble());
+        let (troubles, others): (Vec<Statement<'_>>, Vec<Statement<'_>>) = explanation
+            .statements()
+            .into_iter()
+            .partition(|statement| statement.is_trouble);
         let mut number = 0;
-        for finding in troubles {
+        for statement in &troubles {
             number += 1;
-            self.finding(number, finding, out)?;
-        }
-        for churn in &explanation.churn {
-            number += 1;
-            self.churn(number, churn, out)?;
+            self.statement(number, statement, out)?;
         }
         if let Some(forecast) = &explanation.forecast {
-            self.wrapped(&in_words(forecast), "", out)?;
+            self.wrapped(&forecast.in_words(), "", out)?;
         }
         if let Some(memory) = memory {
             self.beside_blocks(memory, out)?;
         }
         if explanation.is_well() {
-            writeln!(out, "Nothing is wrong: no site grows, bursts or churns.")?;
+            writeln!(out, "{}", explanation.summary().unwrap_or_default())?;
         }
         let shown = match self.number {
             0 => others.len(),
@@ -155,9 +148,9 @@ impl Text<'_> {
         if shown > 0 {
             writeln!(out, "\nBesides:")?;
         }
-        for finding in &others[..shown] {
+        for statement in &others[..shown] {
             number += 1;
-            self.finding(number, finding, out)?;
+            self.statement(number, statement, out)?;
         }
         if shown < others.len() {
             writeln!(out, "and {} more (-n 0 shows all)", others.len() - shown)?;
@@ -190,34 +183,27 @@ impl Text<'_> {
         }
     }
 
-    fn finding(&self, number: usize, finding: &Finding, out: &mut impl Write) -> io::Result<()> {
-        self.head(number, finding.kind.name(), &finding.site, out)?;
-        self.wrapped(&evidence(finding), "    ", out)?;
-        let (options, metric) = match finding.kind {
-            Kind::Leak | Kind::GrowingBlock | Kind::Backlog => ("", " -m growth"),
-            Kind::Burst => (" --at peak", ""),
-            Kind::Periodic => ("", " -m peak"),
-            Kind::Cache | Kind::OneTime => return Ok(()),
+    fn statement(
+        &self,
+        number: usize,
+        statement: &Statement<'_>,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        self.head(number, statement.verdict, statement.site, out)?;
+        self.wrapped(&statement.evidence, "    ", out)?;
+        let Some(command) = statement.command(&self.file.display().to_string()) else {
+            return Ok(());
         };
-        self.command("tree", &finding.site, &format!("{options}{metric}"), out)
-    }
-
-    fn churn(&self, number: usize, churn: &Churn, out: &mut impl Write) -> io::Result<()> {
-        self.head(number, "churn", &churn.site, out)?;
-        let share = Percent {
-            part: churn.share,
-            whole: 1.0,
-        };
-        let temporary = Percent {
-            part: churn.temporary,
-            whole: churn.allocated,
-        };
-        let evidence = format!(
-            "{} allocated, {share} of all, and {temporary} of it freed within 10 ms",
-            Bytes(churn.allocated)
-        );
-        self.wrapped(&evidence, "    ", out)?;
-        self.command("tree", &churn.site, " -m temporary", out)
+        let line = format!("    $ {}", Printable(&command));
+        // It can be copied from two lines as well.
+        match line.chars().count() > self.width {
+            true => writeln!(
+                out,
+                "{}",
+                line.replacen(" --focus", " \\\n        --focus", 1)
+            ),
+            false => writeln!(out, "{line}"),
+        }
     }
 
     /// The memory that is in no block, if that is most of it.
@@ -244,97 +230,5 @@ impl Text<'_> {
     fn wrapped(&self, text: &str, indent: &str, out: &mut impl Write) -> io::Result<()> {
         let text = format!("{indent}{text}");
         write_wrapped(&text, indent.len(), Some(self.width), out)
-    }
-
-    /// The command that shows more.
-    fn command(
-        &self,
-        name: &str,
-        site: &SiteKey,
-        options: &str,
-        out: &mut impl Write,
-    ) -> io::Result<()> {
-        let function = regex::escape(&site.function).replace('\'', "'\\''");
-        let file = self.file.display().to_string();
-        let command = format!("    $ heapprof {name} {}", Printable(&file));
-        let rest = format!("--focus '{}'{options}", Printable(&function));
-        // It can be copied from two lines as well.
-        match command.chars().count() + 1 + rest.chars().count() > self.width {
-            true => writeln!(out, "{command} \\\n        {rest}"),
-            false => writeln!(out, "{command} {rest}"),
-        }
-    }
-}
-
-/// The numbers of a finding.
-fn evidence(finding: &Finding) -> String {
-    let ninety_five = Confidence::default().standard_errors();
-    let with_error = |value: f64, error: f64, unit: &str| match error > 0.0 {
-        true => format!("{}{unit} ± {}", Bytes(value), Bytes(error * ninety_five)),
-        false => format!("{}{unit}", Bytes(value)),
-    };
-    let in_use = with_error(finding.in_use.value, finding.in_use.error(), "");
-    let growth = with_error(finding.growth, finding.growth_error, "/s");
-    let gone = Percent {
-        part: finding.gone,
-        whole: 1.0,
-    };
-    let highest = format!(
-        "{} at {:.1} s",
-        Bytes(finding.highest),
-        finding.highest_ns as f64 / 1e9
-    );
-    match finding.kind {
-        Kind::Leak => format!(
-            "grows by {growth}; {in_use} in use; of what was there at half of the time, {gone} was freed"
-        ),
-        Kind::GrowingBlock => {
-            format!(
-                "grows by {growth}, in a block that is replaced by larger ones; {in_use} in use"
-            )
-        }
-        Kind::Backlog => format!(
-            "grows by {growth}; {in_use} in use; old blocks are freed ({gone}), but more come"
-        ),
-        Kind::Burst => format!(
-            "{highest}, near the peak of the program; {} on average",
-            Bytes(finding.mean)
-        ),
-        Kind::Periodic => format!("rises and falls {} times, up to {highest}", finding.rises),
-        Kind::Cache => format!(
-            "{in_use} in use, level; {} freed and replaced in the second half of the time",
-            Bytes(finding.freed_late)
-        ),
-        Kind::OneTime => format!("{in_use} in use, allocated at the beginning"),
-    }
-}
-
-/// The forecast as a sentence.
-fn in_words(forecast: &Forecast) -> String {
-    let limit = format!(
-        "{} is {}, of which {} are used",
-        forecast.limit,
-        Bytes(forecast.bytes as f64),
-        Bytes(forecast.used as f64)
-    );
-    let Some(seconds) = forecast.seconds else {
-        let days = LONGEST_S / 86_400.0;
-        return format!("{limit}: not reached within {days} days at this rate");
-    };
-    let most = seconds.most.map_or("never".into(), time);
-    format!(
-        "{limit}: reached in {} at this rate ({} to {most})",
-        time(seconds.at_rate),
-        time(seconds.least)
-    )
-}
-
-/// A time in the unit that people use for it.
-fn time(seconds: f64) -> String {
-    match seconds {
-        s if s < 120.0 => format!("{s:.0} s"),
-        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
-        s => format!("{:.1} days", s / 86_400.0),
     }
 }

@@ -1,0 +1,174 @@
+//! Statement: a finding in words: its numbers, and the options of the command that shows more.
+
+use crate::analysis::explain::forecast::{Forecast, LONGEST_S};
+use crate::analysis::explain::kind::Kind;
+use crate::analysis::explain::{Churn, Explanation, Finding};
+use crate::model::confidence::Confidence;
+use crate::model::quantity::{Bytes, Percent};
+use crate::naming::site::SiteKey;
+
+/// See the module's text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Statement<'a> {
+    /// The verdict.
+    pub verdict: &'static str,
+    /// True if it is something to look into.
+    pub is_trouble: bool,
+    /// The site.
+    pub site: &'a SiteKey,
+    /// The numbers, each with its error.
+    pub evidence: String,
+    /// Options of `heapprof tree`; `None`: no command shows more.
+    options: Option<&'static str>,
+    /// When the site had the most, in nanoseconds.
+    pub highest_ns: Option<u64>,
+}
+
+impl Statement<'_> {
+    /// Returns the command that shows more. `log` is the log as a shell takes it.
+    pub fn command(&self, log: &str) -> Option<String> {
+        let function = regex::escape(&self.site.function).replace('\'', "'\\''");
+        let options = self.options?;
+        Some(format!("heapprof tree {log} --focus '{function}'{options}"))
+    }
+}
+
+impl Explanation {
+    /// Returns what is to look into, the most important first, and then the other findings.
+    pub fn statements(&self) -> Vec<Statement<'_>> {
+        let (troubles, others): (Vec<&Finding>, Vec<&Finding>) = self
+            .findings
+            .iter()
+            .partition(|finding| finding.kind.is_trouble());
+        let troubles = troubles.into_iter().map(Finding::statement);
+        let churn = self.churn.iter().map(Churn::statement);
+        let others = others.into_iter().map(Finding::statement);
+        troubles.chain(churn).chain(others).collect()
+    }
+
+    /// Returns the verdict on the whole run in a sentence, if there is one.
+    pub fn summary(&self) -> Option<&'static str> {
+        if self.is_too_short {
+            return Some("The run is too short to say what grows: let it run longer.");
+        }
+        self.is_well()
+            .then_some("Nothing is wrong: no site grows, bursts or churns.")
+    }
+}
+
+impl Finding {
+    fn statement(&self) -> Statement<'_> {
+        Statement {
+            verdict: self.kind.name(),
+            is_trouble: self.kind.is_trouble(),
+            site: &self.site,
+            evidence: evidence(self),
+            options: match self.kind {
+                Kind::Leak | Kind::GrowingBlock | Kind::Backlog => Some(" -m growth"),
+                Kind::Burst => Some(" --at peak"),
+                Kind::Periodic => Some(" -m peak"),
+                Kind::Cache | Kind::OneTime => None,
+            },
+            highest_ns: Some(self.highest_ns),
+        }
+    }
+}
+
+impl Churn {
+    fn statement(&self) -> Statement<'_> {
+        let share = Percent {
+            part: self.share,
+            whole: 1.0,
+        };
+        let temporary = Percent {
+            part: self.temporary,
+            whole: self.allocated,
+        };
+        Statement {
+            verdict: "churn",
+            is_trouble: true,
+            site: &self.site,
+            evidence: format!(
+                "{} allocated, {share} of all, and {temporary} of it freed within 10 ms",
+                Bytes(self.allocated)
+            ),
+            options: Some(" -m temporary"),
+            highest_ns: None,
+        }
+    }
+}
+
+/// The numbers of a finding.
+fn evidence(finding: &Finding) -> String {
+    let ninety_five = Confidence::default().standard_errors();
+    let with_error = |value: f64, error: f64, unit: &str| match error > 0.0 {
+        true => format!("{}{unit} ± {}", Bytes(value), Bytes(error * ninety_five)),
+        false => format!("{}{unit}", Bytes(value)),
+    };
+    let in_use = with_error(finding.in_use.value, finding.in_use.error(), "");
+    let growth = with_error(finding.growth, finding.growth_error, "/s");
+    let gone = Percent {
+        part: finding.gone,
+        whole: 1.0,
+    };
+    let highest = format!(
+        "{} at {:.1} s",
+        Bytes(finding.highest),
+        finding.highest_ns as f64 / 1e9
+    );
+    match finding.kind {
+        Kind::Leak => format!(
+            "grows by {growth}; {in_use} in use; of what was there at half of the time, {gone} was freed"
+        ),
+        Kind::GrowingBlock => {
+            format!(
+                "grows by {growth}, in a block that is replaced by larger ones; {in_use} in use"
+            )
+        }
+        Kind::Backlog => format!(
+            "grows by {growth}; {in_use} in use; old blocks are freed ({gone}), but more come"
+        ),
+        Kind::Burst => format!(
+            "{highest}, near the peak of the program; {} on average",
+            Bytes(finding.mean)
+        ),
+        Kind::Periodic => format!("rises and falls {} times, up to {highest}", finding.rises),
+        Kind::Cache => format!(
+            "{in_use} in use, level; {} freed and replaced in the second half of the time",
+            Bytes(finding.freed_late)
+        ),
+        Kind::OneTime => format!("{in_use} in use, allocated at the beginning"),
+    }
+}
+
+impl Forecast {
+    /// Returns the forecast as a sentence.
+    pub fn in_words(&self) -> String {
+        let limit = format!(
+            "{} is {}, of which {} are used",
+            self.limit,
+            Bytes(self.bytes as f64),
+            Bytes(self.used as f64)
+        );
+        let Some(seconds) = self.seconds else {
+            let days = LONGEST_S / 86_400.0;
+            return format!("{limit}: not reached within {days} days at this rate");
+        };
+        let most = seconds.most.map_or("never".into(), time);
+        format!(
+            "{limit}: reached in {} at this rate ({} to {most})",
+            time(seconds.at_rate),
+            time(seconds.least)
+        )
+    }
+}
+
+/// A time in the unit that people use for it.
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s < 120.0 => format!("{s:.0} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} days", s / 86_400.0),
+    }
+}
