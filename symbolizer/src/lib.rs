@@ -71,7 +71,7 @@ pub use analysis::merge::merged;
 pub use analysis::moment::{Moment, MomentError};
 pub use analysis::pinning::PinningSite;
 pub use analysis::recording_conditions::RecordingConditions;
-pub use analysis::resident_memory::{ResidentLine, ResidentMemory};
+pub use analysis::resident_memory::{BlocksInUse, ResidentLine, ResidentMemory};
 pub use analysis::rows::Rows;
 pub use analysis::timeline::{Groups, Looks, Step, Timeline, timeline_of_log};
 pub use analysis::view::{Reading, View, ViewError, paired_difference_of_log, profile_of_view};

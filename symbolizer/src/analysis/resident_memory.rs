@@ -46,27 +46,50 @@ pub struct ResidentLine {
     pub remedy: String,
 }
 
+/// The blocks in use at the time of a reading, as estimated from samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct BlocksInUse {
+    /// Requested bytes.
+    pub requested: f64,
+    /// Their standard error.
+    pub error: f64,
+    /// Usable bytes beyond the requested ones.
+    pub slack: f64,
+}
+
 impl ResidentMemory {
     /// Returns the waterfall of a profile with pasts, which tell the slack. `None`: it has no
     /// reading that tells the resident memory.
     pub fn of(profile: &Profile) -> Option<ResidentMemory> {
-        let reading = profile.memory?;
-        let has_samples = !profile.rows.is_empty();
         let slack = profile.pasts.iter().map(|past| past.slack.bytes_f64());
-        let blocks = has_samples.then(|| EstimatedBlocks {
+        let blocks = (!profile.rows.is_empty()).then(|| BlocksInUse {
             requested: profile.numbers().get(Metric::InUseBytes) as f64,
+            error: profile.error(Metric::InUseBytes).unwrap_or(0.0),
             slack: slack.sum(),
         });
-        let waterfall = Waterfall::of(&reading, blocks)?;
-        let error = profile.error(Metric::InUseBytes).unwrap_or(0.0);
+        ResidentMemory::at(profile.memory?, blocks, &profile.run.allocator)
+    }
+
+    /// Returns the waterfall of a reading. `blocks` are those at its time; `None`: nothing is
+    /// sampled. `allocator` names the program's own; it is empty if that is ours.
+    pub fn at(
+        reading: MemoryReading,
+        blocks: Option<BlocksInUse>,
+        allocator: &str,
+    ) -> Option<ResidentMemory> {
+        let estimates = blocks.map(|it| EstimatedBlocks {
+            requested: it.requested,
+            slack: it.slack,
+        });
+        let waterfall = Waterfall::of(&reading, estimates)?;
         let lines = waterfall.lines.iter().map(|line| {
-            let (key, name, remedy) = words(line.part, line.bytes, profile);
+            let (key, name, remedy) = words(line.part, line.bytes, &reading, blocks);
             ResidentLine {
                 key,
                 name,
                 bytes: line.bytes,
                 error: match line.part {
-                    MemoryPart::InUse => error,
+                    MemoryPart::InUse => blocks.map_or(0.0, |it| it.error),
                     _ => 0.0,
                 },
                 remedy,
@@ -76,7 +99,7 @@ impl ResidentMemory {
             reading,
             resident: waterfall.resident,
             lines: lines.collect(),
-            caveats: caveats(&reading, profile),
+            caveats: caveats(&reading, allocator),
         })
     }
 
@@ -164,14 +187,17 @@ impl ResidentMemory {
 }
 
 /// Returns a line's name in documents, its name in tables, and what would shrink it.
-fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'static str, String) {
-    let memory = profile.memory;
-    let mapped = memory.and_then(|reading| reading.get(MemoryField::MappedUnrecorded));
-    let knows_mappings = mapped.is_some();
+fn words(
+    part: MemoryPart,
+    bytes: i64,
+    reading: &MemoryReading,
+    blocks: Option<BlocksInUse>,
+) -> (&'static str, &'static str, String) {
+    let knows_mappings = reading.get(MemoryField::MappedUnrecorded).is_some();
     let (key, name, remedy) = match part {
         MemoryPart::InUse => {
-            let half = profile.error(Metric::InUseBytes).unwrap_or(0.0)
-                * Confidence::default().standard_errors();
+            let error = blocks.map_or(0.0, |it| it.error);
+            let half = error * Confidence::default().standard_errors();
             let remedy = match half > 0.0 {
                 true => format!("± {}; see heapprof top", Bytes(half)),
                 false => "see heapprof top".into(),
@@ -182,7 +208,7 @@ fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'st
         MemoryPart::SampleDifference => (
             "sample_difference",
             "in blocks, not in samples",
-            match profile.rows.is_empty() {
+            match blocks.is_none() {
                 true => "recording says whose they are",
                 false => "nothing: the samples' error",
             },
@@ -259,13 +285,12 @@ fn words(part: MemoryPart, bytes: i64, profile: &Profile) -> (&'static str, &'st
     (key, name, remedy.to_owned())
 }
 
-fn caveats(reading: &MemoryReading, profile: &Profile) -> Vec<String> {
+fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
     let get = |field| reading.get(field);
     let mut caveats = Vec::new();
-    if !profile.run.allocator.is_empty() {
+    if !allocator.is_empty() {
         caveats.push(format!(
-            "the program's own allocator ({}) does not tell its free pages: they are among the mappings",
-            profile.run.allocator
+            "the program's own allocator ({allocator}) does not tell its free pages: they are among the mappings"
         ));
     } else if get(MemoryField::HeapCached).is_none() {
         caveats.push("the bytes in thread caches are not known: they count as blocks".into());
