@@ -73,7 +73,11 @@ pub use analysis::pinning::PinningSite;
 pub use analysis::recording_conditions::RecordingConditions;
 pub use analysis::resident_memory::{BlocksInUse, ResidentLine, ResidentMemory};
 pub use analysis::rows::Rows;
-pub use analysis::timeline::{Groups, Looks, Step, Timeline, timeline_of_log};
+pub use analysis::timeline::mapped_course::MappedSeries;
+pub use analysis::timeline::memory_moments::MemoryMoment;
+pub use analysis::timeline::{
+    Groups, Looks, Step, Surroundings, Timeline, timeline_of_log, timeline_with_surroundings,
+};
 pub use analysis::view::{Reading, View, ViewError, paired_difference_of_log, profile_of_view};
 pub use export::bundle::{BundleError, Bundled, write_bundle};
 pub use export::diff_graph::DiffGraph;

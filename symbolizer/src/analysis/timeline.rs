@@ -1,9 +1,16 @@
 //! Timeline: bytes in use and allocated over equal steps of a run, in all and for some sites.
 
+pub(crate) mod companion;
+pub(crate) mod mapped_course;
+pub(crate) mod memory_moments;
+
 use heapprof_core::{Estimate, Fixed, Totals};
 use heapprof_format::{Event, MemoryField, ReadError, Record};
 
 use crate::analysis::rows::Rows;
+use crate::analysis::timeline::companion::Companion;
+use crate::analysis::timeline::mapped_course::{MappedCourse, MappedSeries};
+use crate::analysis::timeline::memory_moments::{MemoryMoment, MemoryMoments};
 use crate::model::profile::{Account, Profile};
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
@@ -57,7 +64,7 @@ pub struct Groups<'a, F> {
     pub rows: Rows,
     /// How many there are.
     pub count: usize,
-    /// The group of a row, by its index in the log's whole profile, if it is in one.
+    /// The groups of a row, by its index in the log's whole profile: an `Option`, an array, …
     pub of: F,
     /// When they are looked at.
     pub looks: Looks<'a>,
@@ -106,19 +113,77 @@ enum Look {
 ///
 /// # Errors
 /// As reading the log.
-pub fn timeline_of_log<'a, G>(
+pub fn timeline_of_log<'a, G, I: IntoIterator<Item = usize>>(
     log: impl Into<LogPart<'a>>,
     whole: &Profile,
     steps: usize,
-    groups: Groups<impl Fn(usize) -> Option<usize>>,
+    groups: Groups<'_, impl Fn(usize) -> I>,
     keep: impl Fn(&Totals) -> G,
-    mut progress: impl FnMut(u64),
+    progress: impl FnMut(u64),
 ) -> Result<Timeline<G>, ReadError> {
-    let steps = steps.max(1) as u64;
-    // For a log that rotated, the part that is kept in detail.
+    Ok(drawn(log.into(), whole, steps, groups, keep, (), progress)?.0)
+}
+
+/// The memory that malloc does not know, at the moments of a timeline.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Surroundings {
+    /// The readings of the memory that are nearest to the moments.
+    pub memory: Vec<MemoryMoment>,
+    /// The program's mappings. Their moments are the beginning, the ends of the steps, the peak if
+    /// it is known, and the records of [`Looks::groups`].
+    pub mappings: Vec<MappedSeries>,
+}
+
+/// The same timeline, with the memory around the heap. `within_ns` are moments within steps.
+///
+/// # Errors
+/// As reading the log.
+pub fn timeline_with_surroundings<'a, G, I: IntoIterator<Item = usize>>(
+    log: impl Into<LogPart<'a>>,
+    whole: &Profile,
+    steps: usize,
+    groups: Groups<'_, impl Fn(usize) -> I>,
+    within_ns: &[u64],
+    keep: impl Fn(&Totals) -> G,
+    progress: impl FnMut(u64),
+) -> Result<(Timeline<G>, Surroundings), ReadError> {
+    let (from_ns, step_ns) = grid(whole, steps);
+    let ends = (0..=steps as u64).map(|step| from_ns.saturating_add(step.saturating_mul(step_ns)));
+    let peak_ns = whole.peak.map(|peak| peak.time_ns);
+    let within = peak_ns.into_iter().chain(within_ns.iter().copied());
+    let companions = (
+        MemoryMoments::near(ends.chain(within).collect()),
+        MappedCourse::over(steps),
+    );
+    let log = log.into();
+    let (timeline, (memory, mappings)) =
+        drawn(log, whole, steps, groups, keep, companions, progress)?;
+    let surroundings = Surroundings {
+        memory: memory.finish(),
+        mappings: mappings.finish(),
+    };
+    Ok((timeline, surroundings))
+}
+
+/// The beginning of the first step, and the length of a step. If the log rotated, the steps show
+/// the part that is kept in detail.
+fn grid(whole: &Profile, steps: usize) -> (u64, u64) {
     let from_ns = whole.run.checkpoint.map_or(0, |c| c.time_ns);
     let shown_ns = whole.run.duration_ns.saturating_sub(from_ns);
-    let step_ns = shown_ns.div_ceil(steps).max(1);
+    (from_ns, shown_ns.div_ceil(steps.max(1) as u64).max(1))
+}
+
+fn drawn<G, I: IntoIterator<Item = usize>, C: Companion>(
+    log: LogPart<'_>,
+    whole: &Profile,
+    steps: usize,
+    groups: Groups<'_, impl Fn(usize) -> I>,
+    keep: impl Fn(&Totals) -> G,
+    companion: C,
+    mut progress: impl FnMut(u64),
+) -> Result<(Timeline<G>, C), ReadError> {
+    let steps = steps.max(1);
+    let (from_ns, step_ns) = grid(whole, steps);
     let mut drawing = Drawing {
         fold: Fold::keeping(groups.rows.detail()),
         timeline: Timeline {
@@ -145,20 +210,24 @@ pub fn timeline_of_log<'a, G>(
         looked_at: 0,
         has_begun: false,
         readings: Vec::new(),
+        count: steps,
+        last_ns: from_ns,
+        companion,
     };
-    log.into().each_record(&mut progress, &mut drawing)?;
-    while drawing.timeline.steps.len() < steps as usize {
+    log.each_record(&mut progress, &mut drawing)?;
+    while drawing.timeline.steps.len() < steps {
         drawing.step();
     }
     drawing.look();
     drawing.place_looks();
     drawing.place_readings();
-    Ok(drawing.timeline)
+    drawing.companion.end(&drawing.fold);
+    Ok((drawing.timeline, drawing.companion))
 }
 
 /// Most of the time of a long log goes into looking up blocks, so only the ledger has a map of
 /// blocks. The bytes in use of a group are read from its rows, once for each step.
-struct Drawing<'a, G, O, K> {
+struct Drawing<'a, G, O, K, C> {
     fold: Fold,
     timeline: Timeline<G>,
     /// Number of the record that led to the peak; 0: none did.
@@ -183,13 +252,25 @@ struct Drawing<'a, G, O, K> {
     /// Time and resident bytes of each reading of the memory, in the order of time. Events that are
     /// older than a reading may come behind it, so it ends no step.
     readings: Vec<(u64, u64)>,
+    /// How many steps there are.
+    count: usize,
+    /// The time of the last event.
+    last_ns: u64,
+    companion: C,
 }
 
-impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<'_, G, O, K> {
+impl<G, I, O, K, C> Drawing<'_, G, O, K, C>
+where
+    I: IntoIterator<Item = usize>,
+    O: Fn(usize) -> I,
+    K: Fn(&Totals) -> G,
+    C: Companion,
+{
     #[cold]
     fn first(&mut self) {
         self.has_begun = true;
         self.timeline.at_start = self.in_groups();
+        self.companion.moment(0, self.from_ns, &self.fold);
     }
 
     #[cold]
@@ -217,7 +298,9 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<'_, G, O, K>
         self.allocated_before = total.allocated;
         self.highest = in_use;
         self.timeline.steps.push(step);
-        let steps = self.timeline.steps.len() as u64 + 1;
+        let number = self.timeline.steps.len();
+        self.companion.moment(number, self.next_end, &self.fold);
+        let steps = number as u64 + 1;
         self.next_end = steps
             .saturating_mul(self.timeline.step_ns)
             .saturating_add(self.from_ns);
@@ -241,7 +324,11 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<'_, G, O, K>
                     let groups = self.in_groups();
                     self.of_steps.push((step, groups));
                 }
-                Look::Groups(number) => self.timeline.looked[number] = self.in_groups(),
+                Look::Groups(number) => {
+                    self.timeline.looked[number] = self.in_groups();
+                    let moment = self.count + usize::from(self.peak_record > 0) + 1 + number;
+                    self.companion.moment(moment, self.last_ns, &self.fold);
+                }
                 Look::Rows(number) => {
                     self.timeline.rows[number] = self.groups.rows.in_use(&self.fold);
                 }
@@ -286,7 +373,7 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<'_, G, O, K>
         let ledger = self.groups.rows.ledger(&self.fold);
         // Rows come, and never go.
         while ledger.row_at(self.looked_at).is_some() {
-            if let Some(group) = (self.groups.of)(self.looked_at) {
+            for group in (self.groups.of)(self.looked_at) {
                 self.grouped.push((self.looked_at, group));
             }
             self.looked_at += 1;
@@ -300,7 +387,13 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Drawing<'_, G, O, K>
     }
 }
 
-impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<'_, G, O, K> {
+impl<G, I, O, K, C> Taker for Drawing<'_, G, O, K, C>
+where
+    I: IntoIterator<Item = usize>,
+    O: Fn(usize) -> I,
+    K: Fn(&Totals) -> G,
+    C: Companion,
+{
     fn take(&mut self, record: Record) {
         match record {
             Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
@@ -311,6 +404,7 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<'_
                     let place = resident.map(|resident| (reading.time_ns, resident));
                     self.readings.extend(place);
                 }
+                self.companion.record(&other);
                 let was_resuming = self.fold.is_resuming();
                 self.fold.record(other);
                 if was_resuming && !self.fold.is_resuming() {
@@ -322,6 +416,7 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<'_
 
     fn take_event(&mut self, event: Event) {
         if self.fold.is_resuming() {
+            self.companion.event(&event, &self.fold);
             self.fold.event(event);
             // Its end is in a part that is damaged.
             if !self.fold.is_resuming() {
@@ -339,6 +434,8 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<'_
         while time_ns > self.next_end {
             self.step();
         }
+        self.last_ns = time_ns;
+        self.companion.event(&event, &self.fold);
         match event {
             Event::Alloc(alloc) => {
                 let inherited = is_inherited(&alloc);
@@ -353,6 +450,7 @@ impl<G, O: Fn(usize) -> Option<usize>, K: Fn(&Totals) -> G> Taker for Drawing<'_
                 self.highest = self.highest.max(total.in_use.bytes_fixed());
                 if self.fold.records() == self.peak_record {
                     self.timeline.at_peak = Some(self.in_groups());
+                    self.companion.moment(self.count + 1, time_ns, &self.fold);
                 }
             }
             Event::Free(_) => self.fold.event(event),

@@ -8,7 +8,7 @@ mod codes;
 pub(crate) mod detail;
 mod followed;
 pub(crate) mod last_samples;
-mod mapped;
+pub(crate) mod mapped;
 mod pages;
 pub(crate) mod resume;
 pub(crate) mod room;
@@ -428,7 +428,7 @@ impl Fold {
         self.profile.account.counters = counters;
         self.profile.account.inherited_elsewhere += u64::from(self.without_inherited);
         self.profile.rows = self.ledger.rows().collect();
-        self.profile.mappings = self.mapped.finish(&self.stack_of);
+        self.profile.mappings = self.mapped.so_far(&self.stack_of);
         self.profile.detail = self.keeper.finish();
         self.profile.run.span = self.span;
         self.profile.peak = Some(self.peak);

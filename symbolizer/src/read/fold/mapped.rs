@@ -14,7 +14,7 @@ const MOST_RANGES: usize = 1 << 16;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct MappedFold {
+pub(crate) struct MappedFold {
     /// The index of the stack that mapped a range.
     ranges: AddressMap<u32>,
     moment: Option<MappedMemory>,
@@ -34,7 +34,7 @@ impl Default for MappedFold {
 
 impl MappedFold {
     /// Takes a change within the span. `stack` is an index of the profile.
-    pub(super) fn change(&mut self, change: &MappingChange, stack: Option<u32>) {
+    pub(crate) fn change(&mut self, change: &MappingChange, stack: Option<u32>) {
         let range = change.start..change.start.saturating_add(change.len);
         match stack {
             Some(stack) => {
@@ -45,21 +45,21 @@ impl MappedFold {
     }
 
     /// Takes a moment: the last one within the span is kept, or the first one behind it.
-    pub(super) fn moment(&mut self, moment: MappedMemory, is_within: bool) {
+    pub(crate) fn moment(&mut self, moment: MappedMemory, is_within: bool) {
         if is_within || !self.is_past && self.moment.is_none() {
             self.moment = Some(moment);
         }
         self.is_past |= !is_within;
     }
 
-    /// Returns the mappings. `stack_of` has the profile's index of each stack.
-    pub(super) fn finish(self, stack_of: &NumberMap<u32, u32>) -> Mappings {
+    /// Returns the mappings so far. `stack_of` has the profile's index of each stack.
+    pub(crate) fn so_far(&self, stack_of: &NumberMap<u32, u32>) -> Mappings {
         let mut mappings = Mappings::default();
-        if let Some(moment) = self.moment {
+        if let Some(moment) = &self.moment {
             mappings.read_ns = Some(moment.time_ns);
-            for part in moment.parts {
+            for part in &moment.parts {
                 let stack = part.stack.and_then(|number| stack_of.get(&number).copied());
-                mappings.add_read(stack, part.name, part.mapped, part.resident);
+                mappings.add_read(stack, part.name.clone(), part.mapped, part.resident);
             }
         }
         let mut mapped: NumberMap<u32, u64> = NumberMap::default();

@@ -1,0 +1,116 @@
+//! Memory moments: the readings of the memory that are nearest to the moments of a timeline, each
+//! with the blocks in use at its time.
+//!
+//! ```text
+//!   moments    ┊              ┊        ^ peak       ┊
+//!   readings     r  r  r  r  r  r  r  r  r  r  r  r
+//!   kept         r           r  r     r  r        r      the first and the last of each part
+//! ```
+
+use std::collections::VecDeque;
+
+use heapprof_core::{NumberMap, Weight};
+use heapprof_format::{Alloc, Event, Free, MemoryReading, Record};
+
+use crate::analysis::resident_memory::BlocksInUse;
+use crate::analysis::timeline::companion::Companion;
+use crate::read::fold::{Fold, LARGEST_BLOCK};
+
+/// A reading, with the blocks in use at its time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MemoryMoment {
+    /// The reading.
+    pub reading: MemoryReading,
+    /// The blocks; `None`: nothing is sampled.
+    pub blocks: Option<BlocksInUse>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct MemoryMoments {
+    /// The moments, ascending, in nanoseconds.
+    moments: Vec<u64>,
+    /// Readings whose time is not reached.
+    waiting: VecDeque<MemoryReading>,
+    /// Each with the number of moments before it.
+    kept: Vec<(usize, MemoryMoment)>,
+    /// The slack of each block in use, and the sum.
+    slack_of: NumberMap<u64, f64>,
+    slack: f64,
+}
+
+impl MemoryMoments {
+    /// Those that are nearest to the moments.
+    pub(crate) fn near(mut moments: Vec<u64>) -> MemoryMoments {
+        moments.sort_unstable();
+        MemoryMoments {
+            moments,
+            waiting: VecDeque::new(),
+            kept: Vec::new(),
+            slack_of: NumberMap::default(),
+            slack: 0.0,
+        }
+    }
+
+    /// Returns the readings in the order of time.
+    pub(crate) fn finish(self) -> Vec<MemoryMoment> {
+        self.kept.into_iter().map(|(_, moment)| moment).collect()
+    }
+
+    fn keep(&mut self, reading: MemoryReading, fold: &Fold) {
+        let total = fold.ledger().total().in_use;
+        let has_samples = fold.ledger().rows().len() > 0;
+        let moment = MemoryMoment {
+            reading,
+            blocks: has_samples.then(|| BlocksInUse {
+                requested: total.bytes_f64(),
+                error: total.bytes_error(),
+                slack: self.slack,
+            }),
+        };
+        let part = self.moments.partition_point(|ns| *ns < reading.time_ns);
+        match &mut self.kept[..] {
+            [.., (first, _), (last, kept)] if *first == part && *last == part => *kept = moment,
+            _ => self.kept.push((part, moment)),
+        }
+    }
+}
+
+impl Companion for MemoryMoments {
+    fn record(&mut self, record: &Record) {
+        if let Record::Memory(reading) = record {
+            self.waiting.push_back(**reading);
+        }
+    }
+
+    fn event(&mut self, event: &Event, fold: &Fold) {
+        let (Event::Alloc(Alloc { time_ns, .. }) | Event::Free(Free { time_ns, .. })) = *event;
+        while !fold.is_resuming()
+            && let Some(&reading) = self.waiting.front().filter(|it| it.time_ns < time_ns)
+        {
+            self.waiting.pop_front();
+            self.keep(reading, fold);
+        }
+        match event {
+            Event::Alloc(alloc) if alloc.slack > 0 && alloc.size <= LARGEST_BLOCK => {
+                let weight = Weight::of(alloc.size, alloc.interval);
+                let slack = weight
+                    .carrying(alloc.slack.min(LARGEST_BLOCK))
+                    .bytes_fixed();
+                let slack = slack.to_f64();
+                self.slack += slack;
+                self.slack_of.insert(alloc.id, slack);
+            }
+            Event::Free(free) => {
+                self.slack -= self.slack_of.remove(&free.id).unwrap_or(0.0);
+            }
+            Event::Alloc(_) => {}
+        }
+    }
+
+    fn end(&mut self, fold: &Fold) {
+        while let Some(reading) = self.waiting.pop_front() {
+            self.keep(reading, fold);
+        }
+    }
+}
