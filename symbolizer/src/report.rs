@@ -12,21 +12,29 @@
 //! ```
 //!
 //! A number of a group is written only where it changes. So the size of the page follows what
-//! happened, not the product of stacks and moments. `report/model.js` reads the page's data and
-//! adds up; `report/page.js` draws.
+//! happened, not the product of stacks and moments. In `report/script`, the first files read the
+//! page's data and add up; those from `element.js` on draw.
 //!
 //! Imports: `resolve`, `model`, `naming`, `analysis`.
 //!
 //! Not here: which log and which file (`cli`).
 
+mod block_type;
+mod dimension;
 mod document;
+mod findings;
 mod kept;
+mod memory;
+mod number;
+mod site_past;
+mod tables;
 
 use std::io::{self, Write};
 
 use sha2::{Digest, Sha256};
 
-use crate::analysis::timeline::Timeline;
+use crate::analysis::explain::Explanation;
+use crate::analysis::timeline::{Surroundings, Timeline};
 use crate::history::spikes::Spike;
 use crate::model::confidence::Confidence;
 use crate::model::printable::Json;
@@ -34,14 +42,40 @@ use crate::model::profile::Profile;
 use crate::naming::site::SiteMap;
 use crate::naming::symbols::Symbols;
 
+pub use block_type::BlockTypes;
+pub use dimension::Dimensions;
 use document::Document;
-pub use document::Moment;
 pub use kept::Kept;
+pub use number::Moment;
+pub use site_past::SitePasts;
 
 const PAGE: &str = include_str!("report/page.html");
 const STYLE: &str = include_str!("report/page.css");
-const MODEL: &str = include_str!("report/model.js");
-const SCRIPT: &str = include_str!("report/page.js");
+/// The parts of the script, each of which uses those before it.
+const SCRIPTS: [&str; 22] = [
+    include_str!("report/script/quantity.js"),
+    include_str!("report/script/time.js"),
+    include_str!("report/script/series.js"),
+    include_str!("report/script/frame.js"),
+    include_str!("report/script/search.js"),
+    include_str!("report/script/line.js"),
+    include_str!("report/script/tree.js"),
+    include_str!("report/script/peak.js"),
+    include_str!("report/script/memory.js"),
+    include_str!("report/script/link.js"),
+    include_str!("report/script/state.js"),
+    include_str!("report/script/element.js"),
+    include_str!("report/script/head.js"),
+    include_str!("report/script/scale.js"),
+    include_str!("report/script/curve.js"),
+    include_str!("report/script/legend.js"),
+    include_str!("report/script/timeline.js"),
+    include_str!("report/script/pointer.js"),
+    include_str!("report/script/waterfall.js"),
+    include_str!("report/script/table.js"),
+    include_str!("report/script/flames.js"),
+    include_str!("report/script/page.js"),
+];
 
 /// The parts of a page.
 #[derive(Debug)]
@@ -54,10 +88,24 @@ pub struct Report<'a> {
     pub sites: &'a SiteMap,
     /// The stacks that have numbers of their own.
     pub kept: &'a Kept,
-    /// These numbers.
+    /// The types of their blocks.
+    pub types: &'a BlockTypes,
+    /// The properties that divide the blocks of a stack.
+    pub dimensions: &'a Dimensions,
+    /// The numbers of the stacks, and behind them those of the dimensions.
     pub timeline: &'a Timeline<Moment>,
     /// The spikes at which the timeline has looked at its groups.
     pub spikes: &'a [Spike],
+    /// The memory around the heap.
+    pub surroundings: &'a Surroundings,
+    /// The findings at the head of the page.
+    pub explanation: &'a Explanation,
+    /// The end of what is explained, if the program frees its memory behind it.
+    pub until_ns: Option<u64>,
+    /// Slack and ages.
+    pub pasts: &'a SitePasts,
+    /// The log, as a shell takes it.
+    pub log: &'a str,
     /// The confidence of the intervals.
     pub confidence: Confidence,
     /// Empty for the program's name.
@@ -90,11 +138,7 @@ impl Report<'_> {
 /// hashes. A browser runs no other script, so no name in the data can become one.
 fn page() -> io::Result<String> {
     let mut page = PAGE.to_owned();
-    for (mark, part) in [
-        ("/* style */", STYLE),
-        ("/* model */", MODEL),
-        ("/* script */", SCRIPT),
-    ] {
+    for (mark, part) in [("/* style */", STYLE), ("/* script */", &SCRIPTS.concat())] {
         let (before, after) = divided(&page, mark)?;
         page = [before, part, after].concat();
     }

@@ -49,6 +49,7 @@ mod python;
 mod readers;
 mod readers_extremes;
 mod report;
+mod report_around;
 mod resolve_against_peers;
 mod resolve_compiled;
 mod resolve_dwarf;

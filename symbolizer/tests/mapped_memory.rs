@@ -16,7 +16,7 @@ const MIB: u64 = 1 << 20;
 /// ```
 ///
 /// The reading comes behind the hole. The last change comes behind the reading.
-fn log() -> Vec<u8> {
+pub(crate) fn log() -> Vec<u8> {
     log_of(77, 0)
 }
 

@@ -19,12 +19,21 @@ fn read(page: &Path) -> Value {
 
 /// Returns the content of a page, with the stacks that a text finds.
 fn searched(page: &Path, text: &str) -> Value {
+    read_by(page, &[text])
+}
+
+/// Returns the content of a page, with the stacks that a regular expression finds.
+fn matched(page: &Path, pattern: &str) -> Value {
+    read_by(page, &[pattern, "regex"])
+}
+
+fn read_by(page: &Path, words: &[&str]) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new("node")
         .arg(root.join("tests/readers/report_numbers.js"))
-        .arg(root.join("src/report/model.js"))
+        .arg(root.join("src/report/script"))
         .arg(page)
-        .arg(text)
+        .args(words)
         .output()
         .unwrap_or_else(|error| panic!("node: {error}; run scripts/install-deps"));
     assert!(output.status.success(), "{}", stderr(&output));
@@ -32,7 +41,7 @@ fn searched(page: &Path, text: &str) -> Value {
 }
 
 /// The page of a log, read.
-fn report(log: &str, args: &[&str]) -> Value {
+pub(crate) fn report(log: &str, args: &[&str]) -> Value {
     let folder = folder();
     let page = folder.path().join("page.html");
     let out = ["report", log, "-o", page.to_str().unwrap()];
@@ -90,7 +99,7 @@ fn the_page_has_the_heap_at_every_moment() {
     let highest = total(&by_stack(peak), 1);
     assert_eq!(said["data"]["peak"]["bytes"], highest);
     let curve = said["curve"].as_array().unwrap();
-    for (step, bytes) in curve.iter().enumerate() {
+    for (step, bytes) in curve.iter().take(STEPS + 1).enumerate() {
         let there = truth.at(step as u64 * S / 2);
         let there = if step == 0 { 0.0 } else { total(&there, 1) };
         assert_eq!(bytes.as_f64().unwrap(), there, "step {step}");
@@ -177,6 +186,14 @@ fn what_is_found_alone_or_left_out() {
     assert_eq!(part("main", "without")["total"], 0.0);
     assert_eq!(part("nowhere", "only")["total"], 0.0);
     assert_eq!(part("nowhere", "without"), all);
+
+    let of_pattern = |pattern: &str| matched(&page, pattern)["found"]["only"].clone();
+    assert_eq!(sites(&of_pattern("^parse::(x|y)")), ["Parse::xml"]);
+    assert_eq!(sites(&of_pattern("draw|log$")), ["draw", "log"]);
+    let left_out = read(&page)["left_out"].clone();
+    let draw = number(&part("draw", "only"), "total");
+    assert_eq!(left_out["draw"], number(&all, "total") - draw);
+    assert_eq!(left_out["main"], 0);
 }
 
 /// A link to what is chosen chooses it, and a link to what this page has not, nothing.
@@ -190,7 +207,13 @@ fn a_link_leads_to_what_was_chosen() {
         all.as_object_mut().unwrap().extend(more);
         all
     };
-    let search = serde_json::json!({"search": "a&b=c “d”", "found": "only"});
+    let search = serde_json::json!({
+        "search": "a&b=c “d”",
+        "found": "only",
+        "is_regex": true,
+        "left_out": [said["data"]["texts"][0]],
+        "zoom": [0, 0.5],
+    });
     assert_eq!(said["links"][0], chosen(search));
     assert_eq!(said["links"][1], chosen(serde_json::json!({})));
     assert_eq!(said["links"][2], serde_json::json!({}));
@@ -367,6 +390,12 @@ fn bytes_are_written_as_everywhere() {
         .map(|&value| Bytes(value).to_string())
         .collect();
     assert_eq!(said["texts"], serde_json::json!(expected));
+    let durations = [
+        "0 µs", "3 µs", "12 ms", "3.4 s", "1.5 min", "2.0 h", "2.3 days",
+    ];
+    assert_eq!(said["durations"], serde_json::json!(durations));
+    let ends = ["/a/b/c.rs:1", "…/src/main.rs:250", "…ename.cpp:7", "a"];
+    assert_eq!(said["ends"], serde_json::json!(ends));
 }
 
 #[test]
@@ -457,8 +486,9 @@ fn the_page_adds_up_and_finds_by_label() {
     let log = put(folder.path(), "a.heaplog", &log.end());
     for stacks in ["1", "100"] {
         let said = report(&log, &["--steps", "5", "--stacks", stacks]);
-        let expected = serde_json::json!({"tenant": {"(none)": 4000, "acme": 21, "bolt": 300}});
-        assert_eq!(said["labels"], expected, "--stacks {stacks}");
+        let expected = serde_json::json!({"(none)": 4000, "acme": 21, "bolt": 300});
+        let by_tenant = &said["groupings"]["label:tenant"][0];
+        assert_eq!(*by_tenant, expected, "--stacks {stacks}");
     }
     let page = folder.path().join("page.html");
     ok(&["report", &log, "-o", page.to_str().unwrap()]);

@@ -98,6 +98,19 @@ impl Lifetimes {
         None
     }
 
+    /// The age in seconds that half of the live blocks have reached; `None`: none lives.
+    pub fn median_age(&self) -> Option<f64> {
+        let live: f64 = self.ages.values().map(|at| at.live).sum();
+        let mut younger = 0.0;
+        for (&class, at) in &self.ages {
+            younger += at.live;
+            if at.live > 0.0 && 2.0 * younger >= live {
+                return Some(middle_ns(class) / 1e9);
+            }
+        }
+        None
+    }
+
     /// The mean in seconds, with the time that blocks have lived so far divided by deaths: right
     /// when blocks of any age die at the same rate, `None` when none died.
     pub fn mean(&self) -> Option<f64> {
@@ -176,6 +189,19 @@ mod tests {
         assert!((median - 0.004).abs() < 0.0004, "{median}");
         assert_eq!(lifetimes.quantile(0.75), None);
         assert_eq!(lifetimes.mean(), Some(0.005));
+    }
+
+    #[test]
+    fn the_median_age_is_that_of_the_living() {
+        let mut lifetimes = Lifetimes::default();
+        assert_eq!(lifetimes.median_age(), None);
+        lifetimes.died(9 * MS, 50.0);
+        assert_eq!(lifetimes.median_age(), None);
+        for (ms, blocks) in [(1, 1.0), (4, 3.0), (100, 1.0)] {
+            lifetimes.lives(ms * MS, blocks);
+        }
+        let age = lifetimes.median_age().unwrap();
+        assert!((age - 0.004).abs() < 0.0004, "{age}");
     }
 
     #[test]

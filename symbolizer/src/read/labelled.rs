@@ -9,9 +9,11 @@ use std::collections::HashSet;
 use heapprof_core::NumberMap;
 use heapprof_format::{Alloc, Checkpoint, Event, Free, ReadError, Record};
 
+use crate::history::temporary::Temporary;
 use crate::model::detail::Detail;
 use crate::model::labels::Labels;
 use crate::model::profile::{Account, Profile};
+use crate::model::span::{Cut, Span};
 use crate::read::fold::Fold;
 use crate::read::log::{Taker, each_record};
 
@@ -47,12 +49,27 @@ impl<'a> LogPart<'a> {
     ///
     /// # Errors
     /// As [`profile_of_log`](crate::profile_of_log).
-    pub fn profile(
+    pub fn profile(self, detail: Detail, progress: impl FnMut(u64)) -> Result<Profile, ReadError> {
+        self.folded(Fold::keeping(detail), progress)
+    }
+
+    /// The profile of the part up to a time, or up to the end, with pasts and courses.
+    ///
+    /// # Errors
+    /// As [`profile_of_log`](crate::profile_of_log).
+    pub fn profile_with_courses(
         self,
         detail: Detail,
-        mut progress: impl FnMut(u64),
+        temporary: Temporary,
+        until_ns: Option<u64>,
+        progress: impl FnMut(u64),
     ) -> Result<Profile, ReadError> {
-        let mut fold = Fold::keeping(detail);
+        let span = until_ns.map(|ns| Span::between(Cut::Nothing, Cut::Time(ns)));
+        let fold = Fold::keeping(detail).within(span).with_pasts(temporary);
+        self.folded(fold.with_courses(), progress)
+    }
+
+    fn folded(self, mut fold: Fold, mut progress: impl FnMut(u64)) -> Result<Profile, ReadError> {
         self.each_record(&mut progress, &mut fold)?;
         let mut profile = fold.finish();
         if !self.labels.is_empty() || self.without.is_some() {

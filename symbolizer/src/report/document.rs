@@ -1,81 +1,26 @@
-//! Document: the data of a page, in JSON. `model.js` reads it.
+//! Document: the data of a page, in JSON, which the page's script reads.
 //!
 //! Moments are numbered. 0 is the beginning, the others are the ends of the steps, and one more is
 //! the peak, if it is known. Behind these are the other spikes. Each text and each frame stands
 //! once.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use heapprof_core::{Estimate, Totals};
 use heapprof_format::ANY_LABEL;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::Report;
+use super::findings::Findings;
+use super::memory::Memory;
+use super::number::{Moment, Number, Series, series, significant};
+use super::site_past::Ages;
+use super::tables::{FrameWords, Tables};
 use crate::analysis::recording_conditions::RecordingConditions;
+use crate::analysis::timeline::mapped_course::MappedSeries;
 use crate::model::precision::Precision;
 use crate::model::printable::Printable;
-use crate::model::profile::{Place, Profile};
+use crate::model::profile::Profile;
 use crate::model::quantity::Count;
-use crate::naming::site::SiteMap;
-use crate::naming::symbols::Symbols;
-use crate::resolve::Frame;
-
-/// The numbers of a group at a moment, each with its standard error.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Moment([f64; SERIES]);
-
-/// Bytes and blocks in use, bytes and blocks allocated so far; then the errors of these.
-const SERIES: usize = 8;
-/// The number of these series that are no errors.
-const VALUES: usize = SERIES / 2;
-
-impl From<&Totals> for Moment {
-    fn from(totals: &Totals) -> Moment {
-        let values = |it: &Estimate| [it.bytes_f64().round(), decimals(it.objects_f64())];
-        let errors = |it: &Estimate| {
-            [
-                significant(it.bytes_error()),
-                significant(it.objects_error()),
-            ]
-        };
-        let [a, b] = values(&totals.in_use);
-        let [c, d] = values(&totals.allocated);
-        let [e, f] = errors(&totals.in_use);
-        let [g, h] = errors(&totals.allocated);
-        Moment([a, b, c, d, e, f, g, h])
-    }
-}
-
-/// To two places: a block is never less than one, but what it stands for is no whole number.
-fn decimals(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
-
-/// To three digits or a few more: nobody reads more of an error.
-fn significant(value: f64) -> f64 {
-    if value <= 0.0 {
-        return 0.0;
-    }
-    let unit = 10f64.powi(value.log10().floor() as i32 - 2);
-    match unit < 1.0 {
-        true => (value / unit).round() * unit,
-        false => (value / unit).round() * unit.round(),
-    }
-}
-
-/// Without a point where it needs none.
-struct Number(f64);
-
-impl Serialize for Number {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        const EXACT: f64 = (1u64 << 53) as f64;
-        let Number(value) = *self;
-        match value.fract() == 0.0 && value.abs() < EXACT {
-            true => serializer.serialize_i64(value as i64),
-            false => serializer.serialize_f64(value),
-        }
-    }
-}
 
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
@@ -98,17 +43,23 @@ pub(super) struct Document<'a> {
     notes: Vec<String>,
     #[serde(flatten)]
     circumstances: RecordingConditions<'a>,
+    findings: Findings,
     steps: Steps,
     peak: Option<Peak>,
     spikes: Vec<OtherPeak>,
+    memory: Option<Memory>,
     markers: Vec<Marker>,
     /// Functions, files and modules.
     texts: Vec<String>,
-    /// Function, file, line and module of each frame. Texts by number; -1 and line 0: unknown.
-    frames: Vec<(i64, i64, u32, i64)>,
+    frames: Vec<FrameWords>,
     /// The keys of the program's labels.
     label_keys: Vec<String>,
     groups: Vec<Group>,
+    /// When the slack of the groups and the ages of the sites are those of, in seconds.
+    pasts_s: f64,
+    ages: Vec<Ages>,
+    /// Sizes, threads and the like, each value with its numbers.
+    dimensions: Vec<Dimension>,
 }
 
 /// The totals by step.
@@ -144,7 +95,7 @@ struct Marker {
     name: String,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 struct Group {
     /// Outermost first.
     stack: Vec<usize>,
@@ -156,46 +107,45 @@ struct Group {
     /// Its value of each key, as a text's number.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     labels: Vec<i64>,
-    /// The changes of each series: moment, number, moment, number, …
-    series: Vec<Vec<Number>>,
+    /// The number of the type's text; none: the blocks are mappings without a stack.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    r#type: Option<i64>,
+    /// Bytes, and their error.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    slack: Vec<Number>,
+    series: Vec<Series>,
+    /// Mapped bytes, and the resident ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mapped: Vec<Series>,
+}
+
+/// A property that divides the blocks of a stack.
+#[derive(Serialize)]
+struct Dimension {
+    name: &'static str,
+    values: Vec<Value>,
+}
+
+#[derive(Serialize)]
+struct Value {
+    name: String,
+    series: Vec<Series>,
 }
 
 impl<'a> Document<'a> {
     pub(super) fn of(report: &'a Report<'a>) -> Document<'a> {
         let Report {
-            profile,
-            symbols,
-            kept,
-            timeline,
-            ..
+            profile, timeline, ..
         } = *report;
         let run = &profile.run;
-        let is_exact = profile.precision() == Precision::Exact;
         let mut tables = Tables::default();
         let keys = label_keys(profile);
-        let mut groups: Vec<Group> = (kept.stacks().iter().enumerate())
-            .map(|(group, &stack)| Group {
-                stack: tables.stack(profile, symbols, stack),
-                site: tables.site(report.sites, stack),
-                stacks: None,
-                labels: tables.labels(profile, &keys, stack),
-                series: series(report, group, is_exact),
-            })
-            .collect();
-        let others: usize = kept.others().iter().map(|(_, count)| count).sum();
-        for &(stack, count) in kept.others() {
-            let name = format!("({} stacks with less)", Count(others as u64));
-            let outer = tables.frame(&name, None, None, None);
-            let site = tables.site(report.sites, stack);
-            groups.push(Group {
-                stack: [outer].into_iter().chain(site).collect(),
-                site,
-                stacks: Some(count),
-                labels: tables.labels(profile, &keys, stack),
-                series: series(report, groups.len(), is_exact),
-            });
-        }
+        let groups = groups(report, &keys, &mut tables);
+        let findings = Findings::of(report.explanation, report.until_ns, report.log, &mut tables);
         let steps = &timeline.steps;
+        let numbers = |of: fn(&crate::analysis::timeline::Step<Moment>) -> f64| {
+            steps.iter().map(|step| Number(of(step))).collect()
+        };
         Document {
             title: match report.title {
                 "" => Printable(run.name()).to_string(),
@@ -207,23 +157,18 @@ impl<'a> Document<'a> {
             from_s: run.checkpoint.map_or(0, |it| it.time_ns) as f64 / 1e9,
             duration_s: run.duration_ns as f64 / 1e9,
             precision: report.precision,
-            is_exact,
+            is_exact: is_exact(profile),
             percent: report.confidence.percent(),
             standard_errors: report.confidence.standard_errors(),
             notes: notes(profile),
             circumstances: RecordingConditions::of(profile),
+            findings,
             steps: Steps {
                 end_s: steps.iter().map(|it| it.end_ns as f64 / 1e9).collect(),
-                in_use: steps.iter().map(|it| Number(it.in_use.round())).collect(),
-                in_use_error: steps
-                    .iter()
-                    .map(|it| Number(significant(it.in_use_error)))
-                    .collect(),
-                highest: steps.iter().map(|it| Number(it.highest.round())).collect(),
-                allocated: steps
-                    .iter()
-                    .map(|it| Number(it.allocated.round()))
-                    .collect(),
+                in_use: numbers(|it| it.in_use.round()),
+                in_use_error: numbers(|it| significant(it.in_use_error)),
+                highest: numbers(|it| it.highest.round()),
+                allocated: numbers(|it| it.allocated.round()),
             },
             peak: profile
                 .peak
@@ -239,18 +184,129 @@ impl<'a> Document<'a> {
                     bytes: spike.peak.in_use.bytes_f64().round(),
                 })
                 .collect(),
+            memory: Memory::of(profile, &report.surroundings.memory, &mut tables),
             markers: (run.markers.iter())
                 .map(|marker| Marker {
                     time_s: marker.time_ns as f64 / 1e9,
                     name: Printable(&marker.name).to_string(),
                 })
                 .collect(),
+            pasts_s: report.pasts.time_s(),
+            ages: report.pasts.ages(&mut tables),
+            dimensions: dimensions(report),
             texts: tables.texts,
             frames: tables.frames,
             label_keys: keys.iter().map(|key| Printable(key).to_string()).collect(),
             groups,
         }
     }
+}
+
+fn is_exact(profile: &Profile) -> bool {
+    profile.precision() == Precision::Exact
+}
+
+/// The groups of stacks, and behind them those of mappings without a stack.
+fn groups(report: &Report<'_>, keys: &[&str], tables: &mut Tables) -> Vec<Group> {
+    let Report {
+        profile,
+        symbols,
+        kept,
+        sites,
+        ..
+    } = *report;
+    let mut mapped = mapped_by_group(report);
+    let mut group = |number: usize, stack: u32, tables: &mut Tables| Group {
+        site: sites.own_of(stack).map(|site| tables.site(site)),
+        labels: tables.labels(profile, keys, stack),
+        r#type: Some(tables.text(Some(report.types.of(stack)))),
+        slack: report.pasts.slack(number),
+        series: series_of(report, number),
+        mapped: std::mem::take(&mut mapped[number]),
+        ..Group::default()
+    };
+    let mut groups: Vec<Group> = Vec::new();
+    for (number, &stack) in kept.stacks().iter().enumerate() {
+        groups.push(Group {
+            stack: tables.stack(profile, symbols, stack),
+            ..group(number, stack, tables)
+        });
+    }
+    let less: usize = kept.others().iter().map(|(_, count)| count).sum();
+    let less = format!("({} stacks with less)", Count(less as u64));
+    for &(stack, count) in kept.others() {
+        let outer = tables.frame(&less, None, None, None);
+        let other = group(groups.len(), stack, tables);
+        groups.push(Group {
+            stack: [outer].into_iter().chain(other.site).collect(),
+            stacks: Some(count),
+            ..other
+        });
+    }
+    for series in &report.surroundings.mappings {
+        if series.stack.is_none() {
+            let frame = tables.frame(&series.name, None, None, None);
+            groups.push(Group {
+                stack: vec![frame],
+                site: Some(frame),
+                labels: keys.iter().map(|_| -1).collect(),
+                mapped: mapped_series(&[series]),
+                ..Group::default()
+            });
+        }
+    }
+    groups
+}
+
+/// The mappings of the stacks of each group.
+fn mapped_by_group(report: &Report<'_>) -> Vec<Vec<Series>> {
+    let mut of_group: Vec<Vec<&MappedSeries>> = vec![Vec::new(); report.kept.groups()];
+    for series in &report.surroundings.mappings {
+        if let Some(group) = series.stack.and_then(|stack| report.kept.group_of(stack)) {
+            of_group[group].push(series);
+        }
+    }
+    of_group.iter().map(|all| mapped_series(all)).collect()
+}
+
+/// The sum of several series, mapped and resident; nothing if there are none.
+fn mapped_series(all: &[&MappedSeries]) -> Vec<Series> {
+    if all.is_empty() {
+        return Vec::new();
+    }
+    let moments: BTreeSet<usize> = (all.iter())
+        .flat_map(|series| series.changes.iter().map(|(moment, _)| *moment))
+        .collect();
+    let mut sums = [Series::new(), Series::new()];
+    for &moment in &moments {
+        for (at, sum) in sums.iter_mut().enumerate() {
+            let bytes: u64 = all.iter().map(|series| series.at(moment)[at]).sum();
+            let bytes = Number(bytes as f64);
+            if sum.last().unwrap_or(&Number(0.0)) != &bytes {
+                sum.extend([Number(moment as f64), bytes]);
+            }
+        }
+    }
+    sums.into()
+}
+
+fn dimensions(report: &Report<'_>) -> Vec<Dimension> {
+    let mut group = report.kept.groups();
+    let all = report.dimensions.all.iter();
+    all.map(|it| Dimension {
+        name: it.name,
+        values: (it.values.iter())
+            .map(|name| {
+                let series = series_of(report, group);
+                group += 1;
+                Value {
+                    name: Printable(name).to_string(),
+                    series,
+                }
+            })
+            .collect(),
+    })
+    .collect()
 }
 
 /// The keys of all labels, but for the one that stands for any.
@@ -261,26 +317,15 @@ fn label_keys(profile: &Profile) -> Vec<&str> {
 }
 
 /// A group's numbers at the beginning, at the end of each step, at the peak, and at other spikes.
-fn series(report: &Report<'_>, group: usize, is_exact: bool) -> Vec<Vec<Number>> {
+fn series_of(report: &Report<'_>, group: usize) -> Vec<Series> {
     let timeline = report.timeline;
     let moments = [&timeline.at_start]
         .into_iter()
         .chain(timeline.steps.iter().map(|step| &step.groups))
         .chain(&timeline.at_peak)
         .chain(&timeline.looked);
-    let count = if is_exact { VALUES } else { SERIES };
-    let mut series: Vec<Vec<Number>> = (0..count).map(|_| Vec::new()).collect();
-    let mut before = Moment::default();
-    for (number, groups) in moments.enumerate() {
-        let now = groups.get(group).copied().unwrap_or_default();
-        for ((series, now), before) in series.iter_mut().zip(now.0).zip(before.0) {
-            if now != before {
-                series.extend([Number(number as f64), Number(now)]);
-            }
-        }
-        before = now;
-    }
-    series
+    let moments = moments.map(|groups| groups.get(group).copied().unwrap_or_default());
+    series(moments, is_exact(report.profile))
 }
 
 /// Returns what a reader must know before believing a number.
@@ -300,98 +345,4 @@ fn notes(profile: &Profile) -> Vec<String> {
         .iter()
         .map(|line| Printable(line).to_string())
         .collect()
-}
-
-/// Texts and frames, each once.
-#[derive(Default)]
-struct Tables {
-    texts: Vec<String>,
-    text_of: HashMap<String, i64>,
-    frames: Vec<(i64, i64, u32, i64)>,
-    frame_of: HashMap<(i64, i64, u32, i64), usize>,
-    /// Thousands of stacks pass each place.
-    place_of: HashMap<Place, Vec<usize>>,
-}
-
-impl Tables {
-    fn text(&mut self, text: Option<&str>) -> i64 {
-        let Some(text) = text else { return -1 };
-        let text = Printable(text).to_string();
-        *self.text_of.entry(text).or_insert_with_key(|text| {
-            self.texts.push(text.clone());
-            self.texts.len() as i64 - 1
-        })
-    }
-
-    fn frame(
-        &mut self,
-        function: &str,
-        file: Option<&str>,
-        line: Option<u32>,
-        module: Option<&str>,
-    ) -> usize {
-        let frame = (
-            self.text(Some(function)),
-            self.text(file),
-            line.unwrap_or(0),
-            self.text(module),
-        );
-        *self.frame_of.entry(frame).or_insert_with(|| {
-            self.frames.push(frame);
-            self.frames.len() - 1
-        })
-    }
-
-    /// The values of a stack's labels, by key.
-    fn labels(&mut self, profile: &Profile, keys: &[&str], stack: u32) -> Vec<i64> {
-        let labels = &profile.stacks[stack as usize].labels;
-        keys.iter()
-            .map(|key| self.text(Some(labels.value(key))))
-            .collect()
-    }
-
-    /// The frame that a stack's blocks are put down to.
-    fn site(&mut self, sites: &SiteMap, stack: u32) -> Option<usize> {
-        let site = sites.own_of(stack)?;
-        let module = Some(&*site.module).filter(|module| !module.is_empty());
-        Some(self.frame(&site.function, site.file.as_deref(), site.line, module))
-    }
-
-    /// The frames of a stack, outermost first.
-    fn stack(&mut self, profile: &Profile, symbols: &Symbols, stack: u32) -> Vec<usize> {
-        let mut all = Vec::new();
-        for place in profile.places(&profile.stacks[stack as usize]) {
-            if !self.place_of.contains_key(&place) {
-                let module = profile.module_of(place).map(|module| module.path.as_str());
-                let frame = |frame: &Frame| {
-                    let function = symbols.function(profile, place, frame);
-                    self.frame(&function, frame.file.as_deref(), frame.line, module)
-                };
-                let those = symbols.frames(place).iter().map(frame).collect();
-                self.place_of.insert(place, those);
-            }
-            all.extend_from_slice(&self.place_of[&place]);
-        }
-        all.reverse();
-        all
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_are_rounded_to_what_is_read() {
-        for (value, expected) in [
-            (0.0, 0.0),
-            (123_456.0, 123_000.0),
-            (1234.0, 1230.0),
-            (99.96, 100.0),
-            (5.0, 5.0),
-        ] {
-            assert_eq!(significant(value), expected);
-        }
-        assert!((significant(0.012_345) - 0.0123).abs() < 1e-12);
-    }
 }

@@ -1,9 +1,10 @@
 //! Kept stacks: the stacks that a page has numbers of by themselves, those with the most.
 //!
-//! The other stacks of a site are added up into one, for each set of labels. So the numbers of a
-//! site and of a label are complete, and only the callers are missing.
+//! The other stacks of a site are added up into one, for each type and each set of labels. So the
+//! numbers of sites, types and labels are complete, and only the callers are missing.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use crate::model::profile::Profile;
 
@@ -20,15 +21,15 @@ pub struct Kept {
 
 impl Kept {
     /// At most so many stacks of a profile. `at_peak`: bytes in use of each row when the most were;
-    /// `site_of`: a stack's site.
+    /// `kind_of`: a stack's site, with whatever else stacks must share to be one group.
     ///
-    /// A stack's rank is the largest of its shares, of what was in use at the end, at the peak, and
-    /// of what was ever allocated.
-    pub fn of(
+    /// A stack's rank is the largest of its shares, of what was in use at the end, at the peak, of
+    /// what was ever allocated, and of what is mapped.
+    pub fn of<K: Eq + Hash>(
         profile: &Profile,
         at_peak: &[f64],
         most: usize,
-        site_of: impl Fn(u32) -> Option<usize>,
+        kind_of: impl Fn(u32) -> K,
     ) -> Kept {
         let count = profile.stacks.len();
         let mut allocated = vec![0.0; count];
@@ -42,8 +43,14 @@ impl Kept {
                 held[stack] += at_peak.get(index).copied().unwrap_or(0.0);
             }
         }
+        let mut mapped = vec![0.0; count];
+        for line in &profile.mappings.lines {
+            if let Some(sum) = line.stack.and_then(|stack| mapped.get_mut(stack as usize)) {
+                *sum += line.mapped as f64;
+            }
+        }
         let mut rank = vec![0.0_f64; count];
-        for bytes in [&allocated, &in_use, &held] {
+        for bytes in [&allocated, &in_use, &held, &mapped] {
             let all: f64 = bytes.iter().sum();
             for (rank, bytes) in rank.iter_mut().zip(bytes).filter(|_| all > 0.0) {
                 *rank = rank.max(bytes / all);
@@ -58,11 +65,11 @@ impl Kept {
             group_of[stack as usize] = group;
         }
         let mut others = Vec::new();
-        let mut of_site = HashMap::new();
+        let mut of_kind = HashMap::new();
         for stack in rest {
-            // A site has a group for each set of labels, so that sums by label are complete.
+            // A kind has a group for each set of labels, so that sums by label are complete.
             let labels = &profile.stacks[stack as usize].labels;
-            let other = *of_site.entry((site_of(stack), labels)).or_insert_with(|| {
+            let other = *of_kind.entry((kind_of(stack), labels)).or_insert_with(|| {
                 others.push((stack, 0));
                 others.len() - 1
             });

@@ -3,14 +3,16 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Detail, Groups, Heights, Kept, Looks, Profile, Report, ReportMoment, Rows,
-    SiteMap, Spike, ViewError, highest, note_life, timeline_of_log,
+    BlockTypes, Bytes, Confidence, Courses, Detail, Dimensions, Explanation, Groups, Kept, Looks,
+    Profile, Report, ReportMoment, Rows, SiteMap, SitePasts, Spike, ViewError, highest, note_life,
+    timeline_with_surroundings,
 };
 
 use crate::cli::inputs::logs::Logs;
 use crate::cli::inputs::one;
 use crate::cli::options::confidence;
 use crate::cli::options::fold_library::FoldArgs;
+use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::options::suppressions::SuppressionArgs;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
@@ -20,9 +22,11 @@ use crate::cli::output::say;
 
 /// Write a page for a browser: the heap at every moment of the run
 ///
-/// A curve of what was in use, on which one chooses a moment or two; the sites and the flame graph
-/// of what was in use then, of what grew or shrank between, or of what was allocated. The page
-/// holds all that it shows and asks nobody: it needs no server and no network.
+/// At its head are the findings of `heapprof explain`. Below is a curve of what was in use, on
+/// which one chooses a moment or two. It shows the sites and the flame graph of what was in use
+/// then, of what grew or shrank between, or of what was allocated. If the log has readings of the
+/// memory, RSS stands above, and each moment has the lines of `heapprof rss`. The page holds all
+/// that it shows and asks nobody: it needs no server and no network.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -88,54 +92,83 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = args.logs.open()?;
     let labels = &args.logs.labels;
     let failed = |error| input.view_error(ViewError::Read(error));
-
+    // Rows are divided by thread if there are several threads.
     let detail = Detail {
         spikes: true,
-        ..Rows::Whole.detail()
+        ..Rows::ByThread.detail()
     };
-    let mut profile = one::whole_log(&args.logs.name(), &input, labels, detail)?;
+
+    let name = args.logs.name();
+    let mut profile = one::whole_log_with_courses(&name, &input, labels, detail)?;
     let mut symbols = args.logs.symbols(&profile)?;
     let suppressed = args.suppressions.frames(&profile, &symbols)?;
     let log = labels.part(input.log()?).without(&suppressed);
+    let explained_up_to = |ns| {
+        log.profile_with_courses(detail, DEFAULT_TEMPORARY, ns, |_| {})
+            .map_err(failed)
+    };
     if !suppressed.is_empty() {
         args.suppressions.apply(&mut profile, &symbols)?;
         let words = std::mem::take(&mut profile.filtered);
-        profile = log.profile(detail, |_| {}).map_err(failed)?;
+        profile = explained_up_to(None)?;
         note_life(&mut profile.run);
         profile.filtered = words;
         symbols = args.logs.symbols(&profile)?;
     }
 
-    let progress = Progress::bytes("finding the peak", input.len());
-    let heights = Heights::of_log(log, &profile, args.steps, Rows::Whole, &[], |offset| {
-        progress.at(offset)
-    });
-    progress.finish();
-    let at_peak = heights.map_err(failed)?.rows_at_peak;
-    let spikes = spikes(&profile);
-
     let sites = SiteMap::of(&profile, &symbols);
-    let kept = Kept::of(&profile, &at_peak, args.stacks, |stack| sites.own(stack));
+    let types = BlockTypes::of_profile(&profile, &symbols);
+    let at_peak: Vec<f64> = (profile.pasts.iter())
+        .map(|past| past.peak.bytes_f64())
+        .collect();
+    let kept = Kept::of(&profile, &at_peak, args.stacks, |stack| {
+        (sites.own(stack), types.of(stack))
+    });
 
+    let until_ns = profile.end_of_use_ns();
+    let cut = until_ns.map(|ns| explained_up_to(Some(ns))).transpose()?;
+    let explained = cut.as_ref().unwrap_or(&profile);
+    let explanation = Explanation::of(explained, &symbols);
+    let pasts = SitePasts::of(explained, &kept, &sites);
+    // Courses have a hundred numbers of each stack, and the page has none of these.
+    drop(cut);
+    profile.courses = Courses::default();
+
+    let dimensions = Dimensions::of(&profile, &symbols);
+    let spikes = spikes(&profile);
+    let records: Vec<u64> = spikes.iter().map(|it| it.peak.record).collect();
+    let times: Vec<u64> = spikes.iter().map(|it| it.peak.time_ns).collect();
     let progress = Progress::bytes("drawing", input.len());
-    let timeline = timeline_of_log(
+    let drawn = timeline_with_surroundings(
         log,
         &profile,
         args.steps,
         Groups {
-            rows: Rows::Whole,
-            count: kept.groups(),
-            of: |row: usize| kept.group_of(profile.rows.get(row)?.stack),
+            rows: dimensions.rows(),
+            count: kept.groups() + dimensions.groups(),
+            of: |row: usize| {
+                let stack = match dimensions.rows() {
+                    Rows::Whole => profile.rows.get(row).map(|it| it.stack),
+                    Rows::ByThread => {
+                        let threads = profile.detail.threads.as_ref();
+                        threads.and_then(|it| it.get(row)).map(|it| it.row.stack)
+                    }
+                };
+                let group = stack.and_then(|stack| kept.group_of(stack));
+                let others = dimensions.groups_of(row).map(|it| kept.groups() + it);
+                group.into_iter().chain(others)
+            },
             looks: Looks {
-                groups: &spikes.iter().map(|it| it.peak.record).collect::<Vec<u64>>(),
+                groups: &records,
                 ..Looks::default()
             },
         },
+        &times,
         |totals| ReportMoment::from(totals),
         |offset| progress.at(offset),
     );
     progress.finish();
-    let timeline = timeline.map_err(failed)?;
+    let (timeline, surroundings) = drawn.map_err(failed)?;
 
     args.fold.apply(&mut profile, &mut symbols);
     let report = Report {
@@ -143,8 +176,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         symbols: &symbols,
         sites: &sites,
         kept: &kept,
+        types: &types,
+        dimensions: &dimensions,
         timeline: &timeline,
         spikes: &spikes,
+        surroundings: &surroundings,
+        explanation: &explanation,
+        until_ns,
+        pasts: &pasts,
+        log: &args.logs.in_commands(),
         confidence: args.confidence,
         title: &args.title,
         precision: &how_exact(&profile),

@@ -8,6 +8,7 @@ use crate::cli::inputs::joined;
 use crate::cli::options::filter::LabelArgs;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::shell_quote::quoted;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
@@ -35,6 +36,15 @@ impl Logs {
     /// Returns its name in messages.
     pub(crate) fn name(&self) -> PathBuf {
         joined::name_of(&self.files)
+    }
+
+    /// Returns the logs as a shell takes them in a command that shows one log.
+    pub(crate) fn in_commands(&self) -> String {
+        let files: Vec<String> = self.files.iter().map(|file| quoted(file)).collect();
+        match &files[..] {
+            [file] => file.clone(),
+            files => format!("--joined {}", files.join(" ")),
+        }
     }
 
     /// The command that shows whose the most bytes in use were.

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use heapprof_format::ReadError;
 use heapprof_symbolizer::{
-    Detail, Input, Profile, Reading, View, ViewError, note_life, profile_of_log,
+    Detail, Input, LogPart, Profile, Reading, View, ViewError, note_life, profile_of_log,
 };
 
 use crate::cli::options::filter::LabelArgs;
+use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
@@ -42,10 +44,34 @@ pub(crate) fn whole_log(
     labels: &LabelArgs,
     detail: Detail,
 ) -> Result<Profile, Failure> {
+    whole_log_by(file, input, labels, |part, progress| {
+        part.profile(detail, |offset| progress.at(offset))
+    })
+}
+
+/// The same with pasts and courses.
+pub(crate) fn whole_log_with_courses(
+    file: &Path,
+    input: &Input,
+    labels: &LabelArgs,
+    detail: Detail,
+) -> Result<Profile, Failure> {
+    whole_log_by(file, input, labels, |part, progress| {
+        part.profile_with_courses(detail, DEFAULT_TEMPORARY, None, |offset| {
+            progress.at(offset)
+        })
+    })
+}
+
+fn whole_log_by(
+    file: &Path,
+    input: &Input,
+    labels: &LabelArgs,
+    read: impl FnOnce(LogPart<'_>, &Progress) -> Result<Profile, ReadError>,
+) -> Result<Profile, Failure> {
     let log = input.log()?;
     let progress = Progress::bytes("reading", input.len());
-    let part = labels.part(log);
-    let profile = part.profile(detail, |offset| progress.at(offset));
+    let profile = read(labels.part(log), &progress);
     progress.finish();
     let mut profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
     note_life(&mut profile.run);

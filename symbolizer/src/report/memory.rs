@@ -1,0 +1,73 @@
+//! Memory: the resident memory at the moments of a page, each with the lines that add up to it.
+
+use serde::Serialize;
+
+use super::number::Number;
+use super::tables::Tables;
+use crate::analysis::resident_memory::ResidentMemory;
+use crate::analysis::timeline::memory_moments::MemoryMoment;
+use crate::model::profile::Profile;
+
+/// See the module's text.
+#[derive(Serialize)]
+pub(super) struct Memory {
+    /// The names of the lines.
+    names: Vec<&'static str>,
+    /// In the order of time.
+    readings: Vec<Reading>,
+    /// Remarks that limit the meaning of the last one.
+    caveats: Vec<String>,
+}
+
+/// A reading. Its lines have the number of a name, bytes, and the number of the text that says
+/// what would shrink them.
+#[derive(Serialize)]
+struct Reading {
+    time_s: f64,
+    resident: u64,
+    lines: Vec<(usize, Number, i64)>,
+}
+
+impl Memory {
+    /// That of a profile at some moments; `None`: nothing tells it. A profile of a part of the
+    /// blocks has no lines: they would not belong together.
+    pub(super) fn of(
+        profile: &Profile,
+        moments: &[MemoryMoment],
+        tables: &mut Tables,
+    ) -> Option<Memory> {
+        let is_part = !profile.filtered.is_empty();
+        let mut names: Vec<&'static str> = Vec::new();
+        let mut caveats = Vec::new();
+        let mut readings = Vec::new();
+        for moment in moments {
+            let allocator = &profile.run.allocator;
+            let memory = ResidentMemory::at(moment.reading, moment.blocks, allocator);
+            let Some(memory) = memory else { continue };
+            let lines = memory
+                .lines
+                .iter()
+                .filter(|line| !is_part && line.bytes != 0);
+            let lines = lines.map(|line| {
+                let known = names.iter().position(|name| *name == line.name);
+                let name = known.unwrap_or_else(|| {
+                    names.push(line.name);
+                    names.len() - 1
+                });
+                let remedy = tables.text(Some(&line.remedy));
+                (name, Number(line.bytes as f64), remedy)
+            });
+            readings.push(Reading {
+                time_s: memory.reading.time_ns as f64 / 1e9,
+                resident: memory.resident,
+                lines: lines.collect(),
+            });
+            caveats = memory.caveats;
+        }
+        (!readings.is_empty()).then_some(Memory {
+            names,
+            readings,
+            caveats,
+        })
+    }
+}
