@@ -85,6 +85,7 @@ fn process(build_id: u8, bytes: u64) -> (String, Profile) {
         }],
         loaded_ns: 0,
         unloaded_ns: None,
+        code: None,
     };
     let stack = CallStack {
         frames: vec![0x5010, 0x9000],

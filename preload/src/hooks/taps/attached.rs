@@ -37,6 +37,9 @@ fn head_of(module: &Module, memory: &Memory) -> u64 {
     hasher.finish()
 }
 
+/// Changes the listed entries of an allocator, or says why none is changed.
+type Change<'a> = &'a dyn Fn(&Planned) -> Result<(), String>;
+
 /// A module with tapped allocators.
 struct TappedModule {
     /// The address from which its own addresses count.
@@ -124,11 +127,7 @@ impl Attached {
     /// Prepares the taps of a module's allocators, none of which is tapped, and lists their
     /// entries. During a recording, `change` changes the listed entries of each allocator, or none.
     /// If it fails, the allocator is taken from the list again.
-    pub(super) fn tap(
-        &mut self,
-        module: &Module,
-        change: Option<&dyn Fn(&Planned) -> Result<(), String>>,
-    ) -> Vec<Outcome> {
+    pub(super) fn tap(&mut self, module: &Module, change: Option<Change<'_>>) -> Vec<Outcome> {
         let head = head_of(module, &Memory::open());
         let mut groups: Vec<(u16, Generated)> = Vec::new();
         let mut outcomes = Vec::new();
@@ -204,7 +203,7 @@ impl Attached {
 fn list_and_change(
     planned: &Planned,
     group: u16,
-    change: Option<&dyn Fn(&Planned) -> Result<(), String>>,
+    change: Option<Change<'_>>,
 ) -> Result<(), String> {
     let Some(change) = change else {
         return list(planned, group);

@@ -186,7 +186,7 @@ impl Companion for MappedCourse {
     fn record(&mut self, record: &Record) {
         match record {
             Record::MappingChange(change) => {
-                self.waiting.push_back(Waiting::Change(change.clone()));
+                self.waiting.push_back(Waiting::Change(*change));
             }
             Record::MappedMemory(reading) => {
                 self.waiting.push_back(Waiting::Reading(reading.clone()));
