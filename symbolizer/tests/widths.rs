@@ -87,8 +87,8 @@ fn narrow_lines_keep_the_names_of_functions() {
             assert!(out.status.success(), "{command}: {out:?}");
             let text = String::from_utf8(out.stdout).unwrap();
             for line in text.lines() {
-                // A word alone, such as a path, is not cut.
-                let is_cut = line.trim_start().contains(' ');
+                // A word alone, such as a path, is not cut, nor is a command to copy.
+                let is_cut = line.trim_start().contains(' ') && !line.contains('`');
                 let wide = line.chars().count();
                 assert!(wide <= width || !is_cut, "{command}, {width}: {line}");
             }

@@ -195,7 +195,7 @@ impl Truth {
         let went = self.blocks.iter().filter_map(|block| block.went);
         let mut events: Vec<(u64, u64)> = came.chain(went).collect();
         events.sort_by_key(|(_, record)| *record);
-        let before = events.iter().filter(|event| is_before(event)).next_back();
+        let before = events.iter().rfind(|event| is_before(event));
         let mut best = before.map_or(0, |(_, record)| *record);
         for &(time, record) in events.iter().filter(|event| !is_before(event)) {
             if time <= until && self.in_use_after(record) > self.in_use_after(best) {
