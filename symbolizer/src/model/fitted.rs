@@ -31,13 +31,8 @@ pub fn cut_middle(text: &str, width: usize) -> String {
     begin + &cut_front(text, end + 1)
 }
 
-<<<<<<< HEAD
 /// The name of a function, at most so many columns. It loses its arguments first, then the
 /// arguments of templates, then the beginning of its path: what is left is the function's own name.
-=======
-/// The name of a function, at most so many columns. It loses its arguments first, then those of
-/// templates, then the beginning of its path: what is left is the function's own name.
->>>>>>> 9a0bea58 (Let a command to copy stay whole on a narrow timeline)
 pub fn cut_function(name: &str, width: usize) -> String {
     if name.width() <= width {
         return name.to_owned();
