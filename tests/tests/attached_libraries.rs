@@ -42,7 +42,7 @@ void put(void *block) { toy_dallocx(block, 0); }
 static void *run(void *unused)
 {
     for (int i = 0; i < 200; i++)
-        put(get(901));
+        put(get(2901));
     return unused;
 }
 __attribute__((constructor)) static void begin(void)
@@ -132,7 +132,7 @@ fn an_allocator_that_comes_later_is_recorded_from_its_first_instruction_on() {
     let log = last_log(&server);
     assert_eq!(blocks_in_use(&log, 23700), (40, 10));
     assert_eq!(blocks_in_use(&log, 23800), (12, 12), "the constructor's");
-    assert_eq!(blocks_in_use(&log, 901).0, 800, "the thread's");
+    assert_eq!(blocks_in_use(&log, 2901).0, 800, "the thread's");
     assert_eq!(log.unknown_frees(), 0);
 
     // The library is still open, and another recording has it from the start.

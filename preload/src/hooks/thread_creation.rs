@@ -95,13 +95,13 @@ unsafe fn has_own_stack(attributes: *const libc::pthread_attr_t) -> bool {
     error == 0 && low.addr().wrapping_add(bytes) != 0
 }
 
-/// Returns the descriptor of the thread whose number lies there.
+/// Returns the descriptor of the thread whose number (in musl, a pointer) lies there.
 fn descriptor_at(thread: *const libc::pthread_t) -> Option<u64> {
     let known = thread::current();
     if (known.stack_low.get()..known.stack_high.get()).contains(&(thread.addr() as u64)) {
         // SAFETY: the memory is a part of the stack in use of this thread, which is never unmapped.
         // libc has stored the number there.
-        return Some(unsafe { thread.read() });
+        return Some(unsafe { thread.cast::<u64>().read() });
     }
     let mut word = [0; size_of::<u64>()];
     let is_read = Memory::open().fill_without_load(thread.addr() as u64, &mut word);

@@ -21,6 +21,11 @@ unsafe extern "C" {
     static _dl_debug_addr: &'static RDebug;
 }
 
+unsafe extern "C" {
+    /// The first byte of this library's ELF header, by the linker.
+    static __ehdr_start: u8;
+}
+
 /// Returns the loader's structure for debuggers.
 fn debug_structure() -> &'static RDebug {
     // SAFETY: the loader's structure, set before it relocates anything (in musl: before it calls
@@ -133,14 +138,11 @@ pub(crate) fn behind_us() -> impl Iterator<Item = &'static Module> {
         .skip(1)
 }
 
-/// Returns the bias of this library.
+/// Returns the bias of this library: its first segment is linked to address 0. Calls no function of
+/// the loader (`dladdr` takes another lock than [`while_unchanged`], and `dlopen` takes both in the
+/// opposite order).
 fn our_bias() -> usize {
-    let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: an address of ours; writes one Dl_info, and zeros are a valid one.
-    unsafe {
-        libc::dladdr(our_bias as *const c_void, info.as_mut_ptr());
-        info.assume_init().dli_fbase as usize
-    }
+    (&raw const __ehdr_start).addr()
 }
 
 /// At boot: returns the address of a function in a loaded library whose file name begins with one

@@ -218,8 +218,10 @@ impl PythonWalk {
         } = self.buffers()?;
         memory.begin();
         let most = most.min(frames.len());
+        // A pointer in musl.
+        #[allow(clippy::unnecessary_cast)]
         // SAFETY: returns this thread's number.
-        let thread = unsafe { libc::pthread_self() };
+        let thread = unsafe { libc::pthread_self() } as u64;
         let read = python_frames(
             &interpreter.layout,
             memory,
