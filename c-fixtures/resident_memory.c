@@ -275,7 +275,8 @@ static void maps(void)
 /* Where the machine has swap. */
 static void swaps(void)
 {
-    madvise(buffers[0], BUFFER / 3, MADV_PAGEOUT);
+    uintptr_t page = ((uintptr_t)buffers[0] + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+    madvise((void *)page, BUFFER / 3, MADV_PAGEOUT);
     mark("phase-swapped");
     printf("phase-swapped swapped %zu\n", kernel("Swap:", NULL, 0));
 }

@@ -13,6 +13,7 @@ pub(crate) mod flame;
 pub(crate) mod fold_library;
 pub(crate) mod group;
 pub(crate) mod growing;
+pub(crate) mod own_frame;
 pub(crate) mod paths;
 pub(crate) mod pattern;
 pub(crate) mod selection;

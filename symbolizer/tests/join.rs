@@ -532,10 +532,11 @@ fn each_process_has_its_own() {
         let in_use: Vec<_> = steps
             .map(|step| step["groups_in_use_bytes"].clone())
             .collect();
+        // When the most bytes of the step were in use: the first process ends in the third.
         let expected = [
             [1000.0, 0.0],
             [1000.0, 10.0],
-            [0.0, 10.0],
+            [1000.0, 10.0],
             [0.0, 10.0],
             [0.0, 10.0],
         ];

@@ -58,7 +58,7 @@ fn a_joined_reading_has_the_blocks_of_all_and_counts_the_others() {
     );
     let (resident, text) = top([&first, &equal], "resident");
     assert_eq!(resident, 6.0);
-    let words = "2 blocks without a reading are left out";
+    let words = "1 blocks without a reading are left out";
     assert!(text.contains(words), "{text}");
     assert_eq!(top([&first, &equal], "untouched").0, 4.0);
     // A process that has ended has no blocks.

@@ -163,7 +163,7 @@ fn pprof_has_the_functions_without_a_mapping() {
     let file = write(folder.path(), "a.heaplog", 1000, 1);
     let out = folder.path().join("a.pb.gz").display().to_string();
     ok(&["export", "-f", "pprof", "-o", &out, &file]);
-    let document = json(&["top", "--json", "-n", "0", &out]);
+    let document = json(&["top", "--json", "--cum", "-n", "0", &out]);
     let sites = document["sites"].as_array().unwrap();
     let load = sites
         .iter()
@@ -194,7 +194,7 @@ fn processes_have_the_same_functions_in_common() {
             .filter(|it| it["function"] == "Table.load")
             .collect();
         assert_eq!(of_load.len(), 1, "{document}");
-        assert_eq!(of_load[0]["self"]["in-use-bytes"], 1500);
+        assert_eq!(of_load[0]["self"]["allocated-bytes"], 1500, "{document}");
     }
 }
 

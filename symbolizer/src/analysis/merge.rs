@@ -197,6 +197,9 @@ impl Merge {
     /// How far the module's addresses are from the merged ones; `None` for one that cannot be.
     fn place_module(&mut self, module: &LoadedModule) -> Option<u64> {
         let key = FileKey::of(module);
+        if module.code.is_some() {
+            return Some(self.place_code(key, module));
+        }
         let candidates = self.places_of.get(&key).into_iter().flatten().copied();
         let joined = candidates
             .filter_map(|i| Some((i, shift_between(&self.profile.modules[i], module)?)))
@@ -238,6 +241,15 @@ impl Merge {
             ..module.clone()
         });
         Some(shift)
+    }
+
+    /// Adds a function of an interpreter, once. Its addresses are the same in all processes.
+    fn place_code(&mut self, key: FileKey, module: &LoadedModule) -> u64 {
+        self.places_of.entry(key).or_insert_with(|| {
+            self.profile.modules.push(module.clone());
+            vec![self.profile.modules.len() - 1]
+        });
+        0
     }
 
     /// Where it would lie, moved so far, if that is on nothing but that one module.

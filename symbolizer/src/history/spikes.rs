@@ -154,6 +154,9 @@ impl SpikesSoFar {
             }
         } else if here.bytes() > self.now.peak.bytes() {
             self.now.peak = here;
+        } else if here.is_below(&self.now.peak) {
+            // The low of a copy, within a fall that goes on.
+            self.fall = Some(Fall { low: here, ..fall });
         }
     }
 
@@ -262,6 +265,13 @@ mod tests {
             spikes(&[(1, block), (50, 0), (80, twice)]),
             [[1, block, 0, 0], [80, twice, 50, 0]]
         );
+    }
+
+    /// Each block is freed in the moment in which the next one comes.
+    #[test]
+    fn a_fall_goes_on_behind_the_low_of_a_copy() {
+        let curve = [(1, 500), (2, 0), (2, 100), (3, 0), (3, 700), (4, 0), (4, 650)];
+        assert_eq!(spikes(&curve), [[1, 500, 0, 0], [3, 700, 3, 0]]);
     }
 
     #[test]

@@ -392,6 +392,12 @@ impl Profile {
     pub fn module_of(&self, place: Place) -> Option<&LoadedModule> {
         self.modules.get(place.module? as usize)
     }
+
+    /// Returns true if an interpreter ran the code of a place.
+    pub fn is_interpreted(&self, place: Place) -> bool {
+        self.module_of(place)
+            .is_some_and(|module| module.code.is_some())
+    }
 }
 
 #[cfg(test)]

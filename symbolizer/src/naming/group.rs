@@ -22,6 +22,7 @@ use crate::model::quantity::Bytes;
 use crate::model::special_threads::name_of_unknown_thread;
 use crate::naming::allocator_name::allocator_of;
 use crate::naming::crate_name::{crate_of, crate_of_file};
+use crate::naming::own_frame::OwnFrame;
 use crate::naming::site::is_plumbing;
 use crate::naming::symbols::Symbols;
 use crate::naming::type_name::{UNKNOWN, type_of};
@@ -494,23 +495,19 @@ fn names_of_stack(
     stack: u32,
 ) -> (String, Vec<String>) {
     let mut all = Vec::new();
-    let (mut own, mut innermost) = (None, None);
+    let mut own = OwnFrame::new();
     if let Some(stack) = profile.stacks.get(stack as usize) {
         for (depth, place) in profile.places(stack).enumerate() {
             let module = profile.module_of(place);
             for frame in symbols.frames(place) {
                 let name = by.of_frame(profile, symbols, place, frame);
                 let function = symbols.function(profile, place, frame);
-                let is_plumbing = depth == 0 && stack.begins_with_ours
-                    || is_plumbing(module, &function, frame.file.as_deref());
-                innermost.get_or_insert_with(|| name.clone());
-                if !is_plumbing {
-                    own.get_or_insert_with(|| name.clone());
-                }
+                let is_plumbing = is_plumbing(module, &function, frame.file.as_deref());
+                own.add(profile, stack, (depth, place), is_plumbing, &name);
                 all.push(name);
             }
         }
     }
-    let own = own.or(innermost).unwrap_or_else(|| "(no stack)".into());
+    let own = own.finish().unwrap_or_else(|| "(no stack)".into());
     (own, all)
 }

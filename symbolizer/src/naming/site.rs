@@ -15,6 +15,7 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::crate_name::crate_of_file;
+use crate::naming::own_frame::OwnFrame;
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
 
@@ -233,9 +234,7 @@ impl Index {
     /// The sites that a stack passes, innermost first.
     fn path(&mut self, profile: &Profile, symbols: &Symbols, stack: &CallStack) -> SitePath {
         let mut all = Vec::new();
-        let mut own = None;
-        let mut innermost = None;
-        let mut interpreted = None;
+        let mut own = OwnFrame::new();
         for (depth, place) in profile.places(stack).enumerate() {
             let sites = match self.by_place.get(&place) {
                 Some(sites) => sites,
@@ -247,19 +246,12 @@ impl Index {
                     self.by_place.entry(place).or_insert(made)
                 }
             };
-            let is_interpreted = profile.module_of(place).is_some_and(|it| it.code.is_some());
             for &(site, is_plumbing) in sites {
-                if is_interpreted {
-                    interpreted.get_or_insert(site);
-                }
-                innermost.get_or_insert(site);
-                if !(is_plumbing || depth == 0 && stack.begins_with_ours) {
-                    own.get_or_insert(site);
-                }
+                own.add(profile, stack, (depth, place), is_plumbing, &site);
                 all.push(site);
             }
         }
-        let own = interpreted.or(own).or(innermost).unwrap_or_else(|| {
+        let own = own.finish().unwrap_or_else(|| {
             self.site(SiteKey {
                 function: "(no stack)".into(),
                 file: None,

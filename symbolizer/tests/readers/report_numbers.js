@@ -12,7 +12,7 @@ const [, , folder, file, text = "", kind = ""] = process.argv;
 // The parts that do not draw. A browser has them in one script, so they share their names.
 const PARTS = ["quantity", "time", "series", "frame", "search", "line", "tree", "peak", "memory", "link"];
 const NAMES = `at numberOf numbersOf curveOf amountOf timeOf momentAt hitsOf finderOf countsOf linesOf linesOfDimension groupsOfLine wordsOfLine
-  groupingsOf treeOf layout groupsOf peaksOf readingAt waterfallOf linkOf chosenBy bytes duration endOf`;
+  groupingsOf treeOf layout groupsOf momentsOf peaksOf readingAt waterfallOf linkOf chosenBy bytes duration endOf`;
 const source = PARTS.map((name) => fs.readFileSync(path.join(folder, `${name}.js`), "utf8")).join("\n");
 const model = new Function(`"use strict"; ${source}; return { ${NAMES.split(/\s+/).join(", ")} };`)();
 
@@ -103,7 +103,7 @@ const state = { view: "grown", unit: "blocks", a: 1, b: last, search: "a&b=c “
 const links = [
   model.chosenBy(data, model.linkOf(state)),
   model.chosenBy(data, model.linkOf({ ...state, search: "", left_out: [], zoom: null })),
-  model.chosenBy(data, `view=toString&unit=x&a=${last + 2}&b=-1&found=all&other=1&by=label:x&out=nowhere&zoom=3,2`),
+  model.chosenBy(data, `view=toString&unit=x&a=${model.momentsOf(data) + 1}&b=-1&found=all&other=1&by=label:x&out=nowhere&zoom=3,2`),
 ];
 const peaks = model.peaksOf(data);
 const scripts_count = scripts.length;

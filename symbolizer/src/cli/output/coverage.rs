@@ -8,6 +8,7 @@ use heapprof_symbolizer::{Bytes, Coverage, CoverageShare, Percent, Profile, Symb
 use crate::cli::output::say;
 use crate::cli::output::table::{Align, Table};
 use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::write_wrapped;
 
 /// `symbolize` names so many modules; `info` all.
 const TOLD: usize = 4;
@@ -24,12 +25,12 @@ pub(crate) fn write(profile: &Profile, symbols: &Symbols, out: &mut impl Write) 
         named_bytes,
         lines_bytes,
     } = coverage.whole;
-    writeln!(
-        out,
+    let whole = format!(
         "  {} in stacks in which every frame has a name, {} with lines throughout",
         percent(named_bytes, bytes),
         percent(lines_bytes, bytes)
-    )?;
+    );
+    write_wrapped(&whole, 4, stdout_width(), out)?;
     let mut table = Table::new(&[
         ("allocated", Align::Right),
         ("named", Align::Right),

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Named;
 use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::write_wrapped;
 
 /// So many peaks are listed.
 const LISTED: usize = 5;
@@ -144,7 +145,8 @@ pub(super) fn write(peaks: &[Peak], at: &str, out: &mut impl Write) -> io::Resul
             true => format!(", {} more than at {}", Bytes(rise), seconds(&spike.low)),
             false => String::new(),
         };
-        writeln!(out, "  {}: {in_use} in use{from}", seconds(&spike.peak))?;
+        let line = format!("  {}: {in_use} in use{from}", seconds(&spike.peak));
+        write_wrapped(&line, 5, stdout_width(), out)?;
         for maker in makers {
             let share = match rise > 0.0 {
                 true => format!("{:.0} %", maker.rise / rise * 100.0),
