@@ -64,7 +64,12 @@ fn node_names_its_own_code() {
     assert!(before[0].contains("JS:"), "{}", before[0]);
     // Interpreted or compiled, it is one function.
     let tree = Run::heapprof().args(["tree", "--all-frames", "--min", "0"]);
-    let tree = tree.args(["-m", "allocated-bytes"]).arg(&log).run().well().stdout;
+    let tree = tree
+        .args(["-m", "allocated-bytes"])
+        .arg(&log)
+        .run()
+        .well()
+        .stdout;
     let names = tree
         .lines()
         .filter_map(|line| Some(&line[line.find("JS:")?..]));

@@ -270,7 +270,15 @@ mod tests {
     /// Each block is freed in the moment in which the next one comes.
     #[test]
     fn a_fall_goes_on_behind_the_low_of_a_copy() {
-        let curve = [(1, 500), (2, 0), (2, 100), (3, 0), (3, 700), (4, 0), (4, 650)];
+        let curve = [
+            (1, 500),
+            (2, 0),
+            (2, 100),
+            (3, 0),
+            (3, 700),
+            (4, 0),
+            (4, 650),
+        ];
         assert_eq!(spikes(&curve), [[1, 500, 0, 0], [3, 700, 3, 0]]);
     }
 
