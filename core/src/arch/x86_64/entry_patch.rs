@@ -24,7 +24,8 @@
 //! - A computed jump (through a jump table, or to an address in a register) never leads to the
 //!   prologue: the instructions up to one that takes stack memory. No loop runs a prologue twice.
 //!   If the last replaced instruction takes no stack memory, a function with such a jump is
-//!   refused. A jump through a word that is read without an index is a call in last position.
+//!   refused. A jump through a word that is read without an index, into a register or not, is a
+//!   call in last position.
 //! - No other code branches into the replaced bytes. A compiler may put rare paths of a function
 //!   elsewhere (`name.cold`): [`EntryPatch::check_part`] checks such a part. Functions in assembly
 //!   may share their ends: [`EntryPatch::check_other`] checks other functions.
@@ -44,7 +45,7 @@ pub use refusal::{Refusal, Unmovable};
 use moved_instruction::{
     BRANCH_GROWTH, LONGEST_END, MovedInstruction, Output, displacement, write_jump,
 };
-use sweep::{Placed, Starts, Sweep, Transfer};
+use sweep::{Placed, Starts, Sweep, Transfer, jumps_to_read_word};
 
 /// Bytes of a jump with a 32-bit displacement.
 const JUMP: usize = 5;
@@ -275,6 +276,7 @@ impl EntryPatch {
                 None => continue,
                 Some(Transfer::Computed) if self.is_last_moved(&placed) => continue,
                 Some(Transfer::Computed) if !self.reaches_behind_prologue => continue,
+                Some(Transfer::Computed) if jumps_to_read_word(code, address, &placed) => continue,
                 Some(Transfer::Computed) => return Err(Refusal::ComputedJump { at }),
                 // A recursive call is a call like any other.
                 Some(Transfer::Call(target)) if self.is_entry(target) => continue,
@@ -686,6 +688,29 @@ mod tests {
         assert_eq!(plan(&table_jump).resumes_at(), None);
         // mov rax, [rdi]; jmp [rax + 32]: a pointer to a function.
         assert_eq!(plan(&[0x48, 0x8b, 0x07, 0xff, 0x60, 0x20]).len(), 6);
+    }
+
+    /// An allocator that calls another one in last position, by a table of functions.
+    #[test]
+    fn a_jump_to_a_word_that_a_register_holds_is_a_call() {
+        const PUSH: [u8; 4] = [0x55, 0x48, 0x89, 0xe5]; // push rbp; mov rbp, rsp
+        const LOAD: [u8; 7] = [0x48, 0x8b, 0x05, 0, 1, 0, 0]; // mov rax, [rip + 256]
+        const READ: [u8; 4] = [0x48, 0x8b, 0x40, 0x50]; // mov rax, [rax + 80]
+        const END: [u8; 5] = [0x31, 0xc9, 0x5d, 0xff, 0xe0]; // xor ecx, ecx; pop rbp; jmp rax
+        let code = |between: &[u8]| joined(&[&PUSH, &LOAD, &READ, between, &END]);
+        assert_eq!(plan(&code(&[])).len(), 11);
+        // test rdi, rdi; mov rdx, rdi
+        assert_eq!(plan(&code(&[0x48, 0x85, 0xff, 0x48, 0x89, 0xfa])).len(), 11);
+        let refused = |between: &[u8]| {
+            let at = AT + 15 + between.len() as u64 + 3;
+            assert_eq!(refusal(&code(between)), Refusal::ComputedJump { at });
+        };
+        refused(&[0x48, 0x01, 0xd0]); // add rax, rdx
+        refused(&[0xb0, 0x01]); // mov al, 1
+        refused(&[0x0f, 0xa2]); // cpuid
+        refused(&[0x48, 0x8b, 0x04, 0xc8]); // mov rax, [rax + rcx * 8]
+        refused(&[0xff, 0xd2]); // call rdx
+        refused(&[0x75, 0x00]); // jne, to the next instruction
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Not here: the meaning of a branch for a patch.
 
 use yaxpeax_arch::LengthedInstruction as _;
-use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec};
+use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec, register_class};
 
 use super::refusal::Refusal;
 
@@ -104,6 +104,45 @@ impl Placed {
         }
     }
 
+    /// Returns the register that holds the target of a jump.
+    fn target_register(&self) -> Option<RegSpec> {
+        match self.instruction.operand(0) {
+            Operand::Register { reg } if self.instruction.opcode() == Opcode::JMP => Some(reg),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the instruction reads a word into the register, without an index.
+    fn loads(&self, register: RegSpec) -> bool {
+        let is_word = matches!(
+            self.instruction.operand(1),
+            Operand::MemDeref { .. } | Operand::Disp { .. }
+        );
+        let to = Operand::Register { reg: register };
+        self.instruction.opcode() == Opcode::MOV && is_word && self.instruction.operand(0) == to
+    }
+
+    /// Returns false if the instruction is known to leave the register as it is.
+    fn may_change(&self, register: RegSpec) -> bool {
+        let opcode = self.instruction.opcode();
+        let changes_first_operand = match opcode {
+            Opcode::TEST | Opcode::CMP | Opcode::PUSH | Opcode::NOP | Opcode::JMP => false,
+            Opcode::MOV | Opcode::LEA | Opcode::POP | Opcode::XOR | Opcode::ADD | Opcode::SUB => {
+                true
+            }
+            // The registers that other instructions change are not all operands.
+            _ => return !opcode.is_jcc(),
+        };
+        let is_other = |reg: RegSpec| {
+            // The registers of a byte have numbers of their own.
+            reg.class() != register_class::B && reg.num() != register.num()
+        };
+        match self.instruction.operand(0) {
+            Operand::Register { reg } if changes_first_operand => !is_other(reg),
+            _ => false,
+        }
+    }
+
     /// Returns true if no execution goes on behind the instruction.
     pub(super) fn ends_the_line(&self) -> bool {
         matches!(self.instruction.opcode(), Opcode::JMP | Opcode::RETURN)
@@ -150,6 +189,31 @@ impl Iterator for Sweep<'_> {
         self.address = placed.end();
         Some(placed)
     }
+}
+
+/// Returns true if a jump in the code leads to a word that was read into a register without an
+/// index, and no branch of the code leads between both.
+pub(super) fn jumps_to_read_word(code: &[u8], address: u64, jump: &Placed) -> bool {
+    let Some(register) = jump.target_register() else {
+        return false;
+    };
+    let mut read_at = None;
+    let before = Sweep::new(code, address).take_while(|placed| placed.address != jump.address);
+    for placed in before {
+        if placed.loads(register) {
+            read_at = Some(placed.end());
+        } else if placed.may_change(register) || placed.ends_the_line() {
+            read_at = None;
+        }
+    }
+    let Some(read_at) = read_at else {
+        return false;
+    };
+    let is_between = |placed: Placed| {
+        let branch = placed.transfer();
+        matches!(branch, Some(Transfer::Branch(to)) if (read_at..=jump.address).contains(&to))
+    };
+    !Sweep::new(code, address).any(is_between)
 }
 
 /// The places at which instructions begin: one bit for each byte of the code.
