@@ -57,8 +57,9 @@ fn markers(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Runs the program in a cgroup until the kernel kills it.
-fn killed(run: Run, cgroup: &MemoryCgroup) -> Finished {
+/// Runs the program in a cgroup until the kernel kills it. At each share of the limit, the program
+/// waits for what is written then: a marker, and a dump if dumps are wanted.
+fn killed(run: Run, cgroup: &MemoryCgroup, dumps: bool) -> Finished {
     let run = run
         .interval(1)
         .env("HEAPPROF_MEMORY_INTERVAL_MS", "50")
@@ -67,12 +68,24 @@ fn killed(run: Run, cgroup: &MemoryCgroup) -> Finished {
         .in_cgroup(cgroup);
     let mut running: Running = run.start();
     for step in 0..3 {
-        running.until("a marker", |running| markers(running.folder()).len() > step);
+        running.until("a marker", |running| {
+            let folder = running.folder();
+            markers(folder).len() > step && (!dumps || dumps_in(folder) > step)
+        });
         fs::write(running.folder().join(format!("step-{step}")), "").unwrap();
     }
     let ran = running.wait();
     assert_eq!(ran.code(), 128 + libc::SIGKILL, "{ran:?}");
     ran
+}
+
+/// Returns the number of dumps that are complete.
+fn dumps_in(folder: &Path) -> usize {
+    let files = fs::read_dir(folder).unwrap();
+    let names = files.map(|file| file.unwrap().path());
+    names
+        .filter(|path| path.extension().is_some_and(|it| it == "heap"))
+        .count()
 }
 
 fn shown(log: &Path, words: &[&str]) -> String {
@@ -103,7 +116,11 @@ fn a_cgroup_that_fills_up_is_told_before_and_after_the_end() {
     let Some(cgroup) = MemoryCgroup::with_limit(LIMIT) else {
         return;
     };
-    let ran = killed(Run::compiled("fills_its_cgroup", GROWS, &[]), &cgroup);
+    let ran = killed(
+        Run::compiled("fills_its_cgroup", GROWS, &[]),
+        &cgroup,
+        false,
+    );
     let markers = markers(ran.folder());
     let shares: Vec<_> = markers.iter().map(|name| &name[..14]).collect();
     assert_eq!(
@@ -121,7 +138,7 @@ fn a_cgroup_that_fills_up_is_dumped_before_the_end() {
         return;
     };
     let run = Run::compiled("fills_its_cgroup", GROWS, &[]).prefix("t");
-    let ran = killed(run.env("HEAP_PROFILE_INUSE_INTERVAL", "0"), &cgroup);
+    let ran = killed(run.env("HEAP_PROFILE_INUSE_INTERVAL", "0"), &cgroup, true);
     assert_eq!(ran.files_ending(".heap").len(), 3);
     let markers = markers(ran.folder());
     assert_eq!(markers.len(), 3, "{markers:?}");
