@@ -6,7 +6,7 @@
 //! starts at once if the process listens to `heapprof ctl` from the start, or if recording is
 //! stopped at the start.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
 use crate::allocator;
 use crate::hooks::taps::{self, Outcome};
@@ -134,7 +134,7 @@ extern "C" fn construct(
     }
     // The default hook would print, with a backtrace, through locks and the loader.
     std::panic::set_hook(Box::new(|_| {}));
-    let Some(settings) = settings_if_recording(&entered, environment) else {
+    let Some(settings) = settings_if_recording(&entered, arguments, environment) else {
         phase::end();
         return;
     };
@@ -201,9 +201,17 @@ extern "C" fn construct(
     }
 }
 
+/// The argument of a process of Chromium, and of programs that contain it, from which others are
+/// forked. It counts its threads, and aborts if there are two.
+const ZYGOTE: &CStr = c"--type=zygote";
+
 /// Returns the settings. `None`: nothing is recorded. If the user may wonder why, it has been
 /// reported.
-fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -> Option<Settings> {
+fn settings_if_recording(
+    entered: &Entered,
+    arguments: *const *const c_char,
+    environment: *const *const c_char,
+) -> Option<Settings> {
     // SAFETY: asks for one number of the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         // A program with more rights than its user: only allocate.
@@ -216,6 +224,15 @@ fn settings_if_recording(entered: &Entered, environment: *const *const c_char) -
         diagnostics::be_verbose();
     }
     if !is_wanted(&settings) {
+        return None;
+    }
+    // SAFETY: libc passes the program's arguments to constructors.
+    if unsafe { executable::has_argument(arguments, ZYGOTE) } {
+        if settings.verbose {
+            say!(
+                "a zygote ends if it has a second thread: nothing is recorded here, or in its children"
+            );
+        }
         return None;
     }
     if settings.interval == 0 {

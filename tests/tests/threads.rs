@@ -410,3 +410,44 @@ fn whoever_takes_the_first_sample_does_not_bind_our_thread() {
     let run = Run::compiled("binds", SOURCE, &["-pthread"]);
     assert_eq!(run.interval(1 << 20).run().code(), 0);
 }
+
+/// Chromium's zygotes, from which it forks its other processes, abort if they have two threads.
+#[test]
+fn a_zygote_keeps_its_only_thread() {
+    const SOURCE: &str = r#"
+        #include <dirent.h>
+        #include <stdlib.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static int threads(void)
+        {
+            int count = -2; /* . and .. */
+            DIR *tasks = opendir("/proc/self/task");
+            while (readdir(tasks)) count++;
+            closedir(tasks);
+            return count;
+        }
+        static int has_one_thread(void)
+        {
+            for (int i = 0; i < 100; i++) free(malloc(1 << 20));
+            return threads() == 1;
+        }
+        int main(void)
+        {
+            if (!has_one_thread()) return 3;
+            pid_t child = fork();
+            if (child == 0) _exit(has_one_thread() ? 0 : 4);
+            int status;
+            waitpid(child, &status, 0);
+            return WEXITSTATUS(status);
+        }
+    "#;
+    let run = |argument: &str| {
+        let run = Run::compiled("forks_others", SOURCE, &[]).arg(argument);
+        run.interval(4096).run()
+    };
+    let zygote = run("--type=zygote");
+    assert_eq!(zygote.code(), 0);
+    assert_eq!(zygote.files_ending(".heaplog").len(), 0);
+    assert_eq!(run("--type=browser").code(), 3);
+}

@@ -6,6 +6,8 @@
 //! program is mapped. Below a root without `/proc` it is the path that was passed to execve.
 
 use std::ffi::CStr;
+#[cfg(not(feature = "attach"))]
+use std::ffi::c_char;
 
 use heapprof_format::Mapping;
 
@@ -38,6 +40,24 @@ pub(crate) fn executed_as(path: &[u8]) -> Option<Vec<u8>> {
     let is_link_of_kernel = [b"/dev/fd/".as_slice(), b"/proc/"].map(|it| executed.starts_with(it));
     let is_name = !name.is_empty() && !is_link_of_kernel.contains(&true);
     (is_name && name != file_name(path)).then(|| name.to_vec())
+}
+
+/// Returns true if one of the arguments is this word.
+///
+/// # Safety
+/// `arguments` are those of the program, an array of C strings that ends with null.
+#[cfg(not(feature = "attach"))]
+pub(crate) unsafe fn has_argument(mut arguments: *const *const c_char, word: &CStr) -> bool {
+    // SAFETY: the caller's promise: a word behind each that is not null.
+    while let Some(argument) = unsafe { arguments.read().as_ref() } {
+        // SAFETY: the caller's promise.
+        if unsafe { CStr::from_ptr(argument) } == word {
+            return true;
+        }
+        // SAFETY: not behind the null.
+        arguments = unsafe { arguments.add(1) };
+    }
+    false
 }
 
 /// Returns the last component of a program's path.
