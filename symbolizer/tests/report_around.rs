@@ -314,3 +314,41 @@ fn peaks_are_the_highest_that_stand_apart() {
         (&json!(3.5), &json!(101))
     );
 }
+
+/// Blocks of an allocator inside the program lie in mappings, and are no samples' error.
+#[test]
+fn blocks_of_a_tapped_allocator_lie_in_mappings() {
+    let mut log = LogBuilder::new(1);
+    log.begins(begin(7, 1));
+    log.module("/opt/libheapprof.so", 0x10000, 0x1000);
+    log.module("/opt/browser", 0x20000, 0x1000);
+    let [ours, tapped] = [0x10100, 0x20100].map(|first| log.stack(&[first, 0x20200]));
+    log.alloc(ours, 100 << 10);
+    log.alloc(tapped, 300 << 10);
+    log.wait(MS);
+    log.record(|time_ns| {
+        let mut reading = MemoryReading::at(time_ns);
+        for (field, kib) in [
+            (MemoryField::Resident, 1000),
+            (MemoryField::HeapSmall, 0),
+            (MemoryField::HeapLarge, 112),
+            (MemoryField::HeapActive, 112),
+            (MemoryField::Mapped, 250),
+            (MemoryField::MappedUnrecorded, 150),
+            (MemoryField::DetailAge, 0),
+        ] {
+            reading.set(field, kib << 10);
+        }
+        Record::Memory(Box::new(reading))
+    });
+    let (_folder, log) = in_folder(&log.end());
+    let shown = history::json(&["rss", "--json", &log]);
+    let lines = shown["lines"].as_array().expect("lines");
+    let kib = |key: &str| {
+        let line = lines.iter().find(|line| line["key"] == key)?;
+        Some(line["bytes"].as_i64()? >> 10)
+    };
+    let keys = ["in_use", "sample_difference", "mapped_rest", "mapped"];
+    let there = keys.map(kib);
+    assert_eq!(there, [Some(400), Some(12), Some(100), None], "{shown:#}");
+}

@@ -46,8 +46,8 @@ pub enum MemoryPart {
     Mapped,
     /// Mappings that were made otherwise.
     MappedUnrecorded,
-    /// All mappings less the blocks in use, if these lie in mappings: the program's own allocator
-    /// does not tell which, nor its free pages.
+    /// All mappings less the blocks in use that lie in mappings: the program's own allocator, or one
+    /// inside the program, does not tell which, nor its free pages.
     MappedRest,
     /// Pages of files: code, constants, mapped files.
     File,
@@ -77,6 +77,9 @@ pub struct EstimatedBlocks {
     pub requested: f64,
     /// Usable bytes beyond the requested ones.
     pub slack: f64,
+    /// The part of the requested bytes that other allocators than the one of the reading gave out,
+    /// from mappings.
+    pub elsewhere: f64,
 }
 
 /// See the module's text.
@@ -106,9 +109,11 @@ impl Waterfall {
         let cached = get(Field::HeapCached);
         let estimates = blocks.map(|it| (it.requested.round() as i64, it.slack.round() as i64));
         let of_blocks = usable.map(|usable| usable.saturating_sub(cached.unwrap_or(0)));
+        let elsewhere = blocks.map_or(0, |it| it.elsewhere.round() as i64);
         let (in_use, slack, difference) = match (estimates, of_blocks) {
             (Some((in_use, slack)), Some(all)) => {
-                let difference = all.saturating_sub(in_use).saturating_sub(slack);
+                let here = in_use.saturating_sub(elsewhere).saturating_add(slack);
+                let difference = all.saturating_sub(here);
                 (Some(in_use), Some(slack), Some(difference))
             }
             (Some((in_use, slack)), None) => (Some(in_use), Some(slack), None),
@@ -131,6 +136,10 @@ impl Waterfall {
                 let blocks = in_use.unwrap_or(0).saturating_add(slack.unwrap_or(0));
                 let all = recorded.saturating_add(unrecorded);
                 (None, None, Some(all.saturating_sub(blocks)))
+            }
+            (Some(recorded), Some(unrecorded)) if elsewhere > 0 => {
+                let all = recorded.saturating_add(unrecorded);
+                (None, None, Some(all.saturating_sub(elsewhere)))
             }
             (recorded, unrecorded) => (recorded, unrecorded, None),
         };
@@ -225,6 +234,7 @@ mod tests {
         Some(EstimatedBlocks {
             requested: (requested * MIB) as f64,
             slack: (slack * MIB) as f64,
+            elsewhere: 0.0,
         })
     }
 
@@ -292,6 +302,24 @@ mod tests {
         assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(10));
         assert_eq!(mib(&waterfall, MemoryPart::Mapped), None);
         assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(2));
+    }
+
+    /// 15 of 50 MiB of blocks are of an allocator inside the program.
+    #[test]
+    fn blocks_of_other_allocators_lie_in_mappings() {
+        let mut mapped = usual();
+        mapped.set(Field::Mapped, 6 * MIB);
+        mapped.set(Field::MappedUnrecorded, 14 * MIB);
+        mapped.set(Field::Resident, 110 * MIB);
+        let mut both = blocks(50, 3).unwrap();
+        both.elsewhere = (15 * MIB) as f64;
+        let waterfall = Waterfall::of(&mapped, Some(both)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::InUse), Some(50));
+        assert_eq!(mib(&waterfall, MemoryPart::SampleDifference), Some(2));
+        assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(5));
+        assert_eq!(mib(&waterfall, MemoryPart::Mapped), None);
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(1));
     }
 
     #[test]

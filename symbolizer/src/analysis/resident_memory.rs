@@ -55,6 +55,8 @@ pub struct BlocksInUse {
     pub error: f64,
     /// Usable bytes beyond the requested ones.
     pub slack: f64,
+    /// The part of the requested bytes that [other allocators](Profile::is_elsewhere) gave out.
+    pub elsewhere: f64,
 }
 
 impl ResidentMemory {
@@ -66,6 +68,10 @@ impl ResidentMemory {
             requested: profile.numbers().get(Metric::InUseBytes) as f64,
             error: profile.error(Metric::InUseBytes).unwrap_or(0.0),
             slack: slack.sum(),
+            elsewhere: (profile.rows.iter())
+                .filter(|row| profile.is_elsewhere(row.stack))
+                .map(|row| row.totals.in_use.bytes_f64())
+                .sum(),
         });
         ResidentMemory::at(profile.memory?, blocks, &profile.run.allocator)
     }
@@ -80,6 +86,7 @@ impl ResidentMemory {
         let estimates = blocks.map(|it| EstimatedBlocks {
             requested: it.requested,
             slack: it.slack,
+            elsewhere: it.elsewhere,
         });
         let waterfall = Waterfall::of(&reading, estimates)?;
         let lines = waterfall.lines.iter().map(|line| {

@@ -152,7 +152,7 @@ pub fn timeline_with_surroundings<'a, G, I: IntoIterator<Item = usize>>(
     let peak_ns = whole.peak.map(|peak| peak.time_ns);
     let within = peak_ns.into_iter().chain(within_ns.iter().copied());
     let companions = (
-        MemoryMoments::near(ends.chain(within).collect()),
+        MemoryMoments::near(ends.chain(within).collect(), whole),
         MappedCourse::over(steps),
     );
     let log = log.into();

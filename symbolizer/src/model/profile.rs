@@ -393,6 +393,17 @@ impl Profile {
         self.modules.get(place.module? as usize)
     }
 
+    /// Returns true if the blocks of a stack are of an allocator in the program or in one of its
+    /// libraries: the first frame is in that module, and not in the profiler.
+    pub fn is_elsewhere(&self, stack: u32) -> bool {
+        let stack = self.stacks.get(stack as usize);
+        let first = stack.filter(|stack| stack.begins_with_ours);
+        let place = first.and_then(|stack| self.places(stack).next());
+        place.is_some_and(|place| {
+            (self.module_of(place)).is_some_and(|module| !module.is_profiler())
+        })
+    }
+
     /// Returns true if an interpreter ran the code of a place.
     pub fn is_interpreted(&self, place: Place) -> bool {
         self.module_of(place)

@@ -14,6 +14,7 @@ use heapprof_format::{Alloc, Event, Free, MemoryReading, Record};
 
 use crate::analysis::resident_memory::BlocksInUse;
 use crate::analysis::timeline::companion::Companion;
+use crate::model::profile::Profile;
 use crate::read::fold::{Fold, LARGEST_BLOCK};
 
 /// A reading, with the blocks in use at its time.
@@ -37,18 +38,24 @@ pub(crate) struct MemoryMoments {
     /// The slack of each block in use, and the sum.
     slack_of: NumberMap<u64, f64>,
     slack: f64,
+    /// The rows of the whole profile whose blocks are of [other
+    /// allocators](Profile::is_elsewhere).
+    elsewhere: Vec<usize>,
 }
 
 impl MemoryMoments {
-    /// Those that are nearest to the moments.
-    pub(crate) fn near(mut moments: Vec<u64>) -> MemoryMoments {
+    /// Those that are nearest to the moments, of the log that has that profile.
+    pub(crate) fn near(mut moments: Vec<u64>, whole: &Profile) -> MemoryMoments {
         moments.sort_unstable();
+        let rows = whole.rows.iter().enumerate();
+        let elsewhere = rows.filter(|(_, row)| whole.is_elsewhere(row.stack));
         MemoryMoments {
             moments,
             waiting: VecDeque::new(),
             kept: Vec::new(),
             slack_of: NumberMap::default(),
             slack: 0.0,
+            elsewhere: elsewhere.map(|(index, _)| index).collect(),
         }
     }
 
@@ -66,6 +73,10 @@ impl MemoryMoments {
                 requested: total.bytes_f64(),
                 error: total.bytes_error(),
                 slack: self.slack,
+                elsewhere: (self.elsewhere.iter())
+                    .filter_map(|&row| fold.ledger().row_at(row))
+                    .map(|row| row.totals.in_use.bytes_f64())
+                    .sum(),
             }),
         };
         let part = self.moments.partition_point(|ns| *ns < reading.time_ns);
