@@ -46,8 +46,8 @@ pub enum MemoryPart {
     Mapped,
     /// Mappings that were made otherwise.
     MappedUnrecorded,
-    /// All mappings less the blocks in use that lie in mappings: the program's own allocator, or one
-    /// inside the program, does not tell which, nor its free pages.
+    /// All mappings less the blocks in use that lie in mappings: the program's own allocator, or
+    /// one inside the program, does not tell which, nor its free pages.
     MappedRest,
     /// Pages of files: code, constants, mapped files.
     File,
