@@ -8,11 +8,16 @@
 //! ```text
 //!   time │ part │ flags │ time on a processor │ pages read │ blocks left out │ number of blocks
 //!   of each block: state │ difference of ids │ resident, swapped │ free, live
+//!   of the addresses: unit │ the first │ differences
 //!
-//!   flags   1: the last part   2: slabs are known   4: cut
+//!   flags   1: the last part   2: slabs are known   4: cut   8: addresses are behind the blocks
 //!   state   0: resident   1: swapped   2: untouched   3: mixed, the numbers follow
 //!           + 4: the block is in a slab, the numbers follow   + 8: in one like the block before
+//!   unit    binary logarithm of the bytes that addresses are counted in: 4, as blocks are aligned
 //! ```
+//!
+//! Addresses are there if the setting `HEAPPROF_ADDRESSES` or the request says so. A reader that
+//! does not know them has read the record when it comes to them.
 //!
 //! A large reading is several records, its parts. Events may come between two parts: a part tells
 //! the pages of blocks that are in use where the part stands. The time is that of the beginning in
@@ -44,6 +49,8 @@ pub struct PageReading {
     pub left_out: u64,
     /// The blocks of this part, in ascending order of their addresses.
     pub blocks: Vec<PagesOfBlock>,
+    /// The first address of each of the blocks, in their order. `None`: they are not recorded.
+    pub addresses: Option<Vec<u64>>,
 }
 
 /// The pages of one block.
@@ -112,6 +119,7 @@ impl Touch {
 const LAST: u8 = 1;
 const SLABS_ARE_KNOWN: u8 = 2;
 const CUT: u8 = 4;
+const ADDRESSES: u8 = 8;
 
 const STATE: u8 = 3;
 const IN_SLAB: u8 = 4;
@@ -125,7 +133,8 @@ impl PageReading {
         out.push(
             flag(self.is_last, LAST)
                 | flag(self.knows_slabs, SLABS_ARE_KNOWN)
-                | flag(self.is_cut, CUT),
+                | flag(self.is_cut, CUT)
+                | flag(self.addresses.is_some(), ADDRESSES),
         );
         put(out, self.ran_ns);
         put(out, self.pages);
@@ -151,6 +160,9 @@ impl PageReading {
             id = block.id;
             slab = block.slab.or(slab);
         }
+        if let Some(addresses) = &self.addresses {
+            put_addresses(out, addresses);
+        }
     }
 
     pub(crate) fn take(bytes: &mut &[u8]) -> Option<Self> {
@@ -165,7 +177,7 @@ impl PageReading {
             ran_ns: take(bytes)?,
             pages: take(bytes)?,
             left_out: take(bytes)?,
-            blocks: Vec::new(),
+            ..PageReading::default()
         };
         let count = take(bytes)?;
         let (mut id, mut slab) = (0u64, None);
@@ -194,9 +206,47 @@ impl PageReading {
                 slab: slab.filter(|_| is_in_slab),
             });
         }
+        if flags & ADDRESSES != 0 {
+            reading.addresses = Some(take_addresses(bytes, reading.blocks.len())?);
+        }
         Some(reading)
     }
 }
+
+/// Writes ascending addresses: in units as large as all of them allow, each as the difference from
+/// the one before.
+fn put_addresses(out: &mut Vec<u8>, addresses: &[u64]) {
+    let bits = addresses
+        .iter()
+        .fold(1 << LARGEST_UNIT, |bits, it| bits | it);
+    let unit = bits.trailing_zeros();
+    out.push(unit as u8);
+    let mut before = 0u64;
+    for address in addresses {
+        put(out, address.wrapping_sub(before) >> unit);
+        before = *address;
+    }
+}
+
+/// Reads that many addresses. There must be a byte for each.
+fn take_addresses(bytes: &mut &[u8], count: usize) -> Option<Vec<u64>> {
+    let unit = u32::from(take_byte(bytes)?);
+    if unit > LARGEST_UNIT || count > bytes.len() {
+        return None;
+    }
+    let mut address = 0u64;
+    let next = |_| {
+        let step = take(bytes)?;
+        let step = step.checked_mul(1 << unit)?;
+        address = address.wrapping_add(step);
+        Some(address)
+    };
+    (0..count).map(next).collect()
+}
+
+/// Largest unit of addresses: that of most blocks, and no larger one, so that all readings are
+/// alike.
+const LARGEST_UNIT: u32 = 4;
 
 impl Touch {
     /// Returns the number of the state.
@@ -238,14 +288,47 @@ mod tests {
                 block(1, Touch::Resident, slab(9, 1)),
                 block(2, mixed, slab(0, 512)),
             ],
+            addresses: None,
         }
+    }
+
+    fn with_addresses(addresses: &[u64]) -> PageReading {
+        let block = PagesOfBlock {
+            id: 1,
+            touch: Touch::Resident,
+            slab: None,
+        };
+        PageReading {
+            blocks: vec![block; addresses.len()],
+            addresses: Some(addresses.to_vec()),
+            ..PageReading::default()
+        }
+    }
+
+    fn bytes_of(reading: &PageReading) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        reading.put(&mut bytes);
+        bytes
     }
 
     #[test]
     fn a_reading_comes_back_and_a_cut_one_is_damage() {
-        for reading in [reading(), PageReading::default()] {
-            let mut bytes = Vec::new();
-            reading.put(&mut bytes);
+        let all = (0..6).map(|i| 0x7f12_3456_0000 + 96 * i).collect();
+        let readings = [
+            reading(),
+            PageReading::default(),
+            PageReading {
+                addresses: Some(all),
+                ..reading()
+            },
+            with_addresses(&[]),
+            with_addresses(&[0]),
+            with_addresses(&[8, 16, 0x7fff_ffff_fff0]), // blocks of a pool are aligned to less
+            with_addresses(&[1, u64::MAX, 0, 1 << 63]), // in no order
+            with_addresses(&[u64::MAX & !15]),
+        ];
+        for reading in readings {
+            let bytes = bytes_of(&reading);
             assert_eq!(PageReading::take(&mut &bytes[..]), Some(reading));
             for end in 0..bytes.len() {
                 assert_eq!(PageReading::take(&mut &bytes[..end]), None);
@@ -270,6 +353,38 @@ mod tests {
             bytes.len()
         };
         assert_eq!(bytes_of(101) - bytes_of(1), 200);
+    }
+
+    /// A reader from before there were addresses ends with the blocks.
+    #[test]
+    fn addresses_change_a_flag_and_stand_behind_all_else() {
+        let without = reading();
+        let addresses = Some((0..6).map(|i| 4096 + 48 * i).collect());
+        let with = PageReading {
+            addresses,
+            ..without.clone()
+        };
+        let (mut before, with) = (bytes_of(&without), bytes_of(&with));
+        let flags = 2; // behind the time and the part, of a byte each
+        before[flags] |= ADDRESSES;
+        assert_eq!(with[..before.len()], before);
+        // 4096 is 256 units, in two bytes; 48 are three.
+        assert_eq!(with[before.len()..], [4, 0x80, 2, 3, 3, 3, 3, 3]);
+    }
+
+    #[test]
+    fn damaged_addresses_are_no_addresses() {
+        let place = bytes_of(&with_addresses(&[64])).len() - 2;
+        for (bytes, is_damage) in [(&[4, 1][..], false), (&[5, 1], true), (&[255, 1], true)] {
+            let mut all = bytes_of(&with_addresses(&[64]));
+            all[place..].copy_from_slice(bytes);
+            assert_eq!(PageReading::take(&mut &all[..]).is_none(), is_damage);
+        }
+        // Beyond the last address there is.
+        let mut all = bytes_of(&with_addresses(&[64]));
+        all.pop();
+        put(&mut all, 1 << 60);
+        assert_eq!(PageReading::take(&mut &all[..]), None);
     }
 
     #[test]

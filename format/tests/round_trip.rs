@@ -199,9 +199,11 @@ fn other() -> impl Strategy<Value = Record> {
             time.clone(),
             prop::collection::vec(pages_of_block(), 0..20),
             any::<[u64; 3]>(),
-            any::<[bool; 3]>(),
+            any::<[bool; 4]>(),
+            0u32..64,
         )
-            .prop_map(|(time_ns, blocks, numbers, flags)| {
+            .prop_map(|(time_ns, blocks, numbers, flags, shift)| {
+                let addresses = blocks.iter().map(|block| block.id >> shift << 4).collect();
                 Record::Pages(PageReading {
                     time_ns,
                     part: numbers[0] as u32,
@@ -212,6 +214,7 @@ fn other() -> impl Strategy<Value = Record> {
                     pages: numbers[2],
                     left_out: numbers[0],
                     blocks,
+                    addresses: flags[3].then_some(addresses),
                 })
             }),
         (

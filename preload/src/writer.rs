@@ -186,7 +186,7 @@ impl Writer {
             process_context: ReadContext::default(),
             most_resident: 0,
             memory: MemoryReadings::new(settings.memory_interval_ms, clock::now_ns()),
-            pages: PageReadings::new(settings.pages_interval_s, clock::now_ns()),
+            pages: PageReadings::new(settings, clock::now_ns()),
             mappings: RecordedMappings::default(),
             source: EventSource::default(),
             clock: Clock::new(),

@@ -12,6 +12,7 @@ pub(crate) mod explain;
 pub(crate) mod growth;
 pub(crate) mod health;
 pub(crate) mod heights;
+pub(crate) mod held_address;
 pub(crate) mod limit;
 pub(crate) mod merge;
 pub(crate) mod moment;

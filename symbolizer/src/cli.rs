@@ -20,8 +20,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    attach, bundle, check, completions, ctl, detach, diff, dump, explain, export, info, join, man,
-    push, report, rss, run, serve, symbolize, timeline, top, tree, watch,
+    at, attach, bundle, check, completions, ctl, detach, diff, dump, explain, export, info, join,
+    man, push, report, rss, run, serve, symbolize, timeline, top, tree, watch,
 };
 use heapprof_symbolizer::memory::OF_SERVICES;
 use options::quantity::bytes;
@@ -73,6 +73,7 @@ enum Command {
     Report(report::Args),
     Tree(tree::Args),
     Rss(rss::Args),
+    At(at::Args),
     Watch(watch::Args),
     Join(join::Args),
     Bundle(bundle::Args),
@@ -114,6 +115,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Report(args) => report::run(&args)?,
         Command::Tree(args) => tree::run(&args)?,
         Command::Rss(args) => rss::run(&args)?,
+        Command::At(args) => at::run(&args)?,
         Command::Watch(args) => watch::run(&args)?,
         Command::Join(args) => join::run(&args)?,
         Command::Bundle(args) => bundle::run(&args)?,

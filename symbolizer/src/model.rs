@@ -12,6 +12,7 @@ pub(crate) mod counted;
 pub(crate) mod detail;
 pub(crate) mod fitted;
 pub(crate) mod fork_remark;
+pub(crate) mod held_address;
 pub(crate) mod labels;
 pub(crate) mod loaded_module;
 pub(crate) mod mapped_memory;

@@ -4,6 +4,7 @@
 //!
 //! Not here: which form a file has (`input`), names of addresses (`naming`).
 
+pub(crate) mod address_search;
 pub(crate) mod dump;
 pub(crate) mod fold;
 pub(crate) mod follow;

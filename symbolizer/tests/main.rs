@@ -3,6 +3,7 @@
 //! `cargo test --package heapprof-symbolizer --test all ages::`.
 
 mod ages;
+mod at;
 mod bounds;
 mod bundle;
 mod circumstances;

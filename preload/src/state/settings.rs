@@ -99,6 +99,8 @@ pub(crate) struct Settings {
     pub(crate) memory_interval_ms: u64,
     /// Seconds between two regular readings of the pages of sampled blocks; 0: none.
     pub(crate) pages_interval_s: u64,
+    /// True if readings of pages have the addresses of the blocks, and one is taken at the end.
+    pub(crate) addresses: bool,
     /// Bytes from which a mapping is recorded; 0: none is.
     pub(crate) mmap_from: u64,
     /// Prints a line at start and one at exit.
@@ -192,6 +194,7 @@ impl Settings {
                 "a number of seconds up to a day",
                 0..=MAX_PAGES_INTERVAL_S,
             ),
+            addresses: environment.flag("HEAPPROF_ADDRESSES"),
             mmap_from: environment.bytes("HEAPPROF_MMAP", DEFAULT_MMAP, MAX_INTERVAL),
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             only: environment.text("HEAPPROF_ONLY"),
@@ -260,7 +263,7 @@ impl Settings {
 
     /// Returns true if the account of the blocks in use is kept from the start.
     pub(crate) fn needs_ledger(&self) -> bool {
-        self.prefix.is_some() || self.max_log > 0 || self.pages_interval_s > 0
+        self.prefix.is_some() || self.max_log > 0 || self.pages_interval_s > 0 || self.addresses
     }
 
     /// Returns the settings by their variables' names, for the log.
@@ -296,6 +299,9 @@ impl Settings {
         }
         if self.pages_interval_s > 0 {
             all.push(("HEAPPROF_PAGES", self.pages_interval_s.to_string()));
+        }
+        if self.addresses {
+            all.push(("HEAPPROF_ADDRESSES", "1".to_owned()));
         }
         if self.mmap_from != DEFAULT_MMAP {
             all.push(("HEAPPROF_MMAP", self.mmap_from.to_string()));

@@ -1,8 +1,8 @@
 //! Commands: requests to the writer, by `heapprof ctl` on the control page, and by the C API.
 //!
 //! A dump and a reading of pages need the account of the blocks in use. The account is kept from
-//! the start if dumps (`HEAPPROFILE`) or regular readings of pages (`HEAPPROF_PAGES`) are wanted,
-//! or the log has a bound (`HEAPPROF_MAX_LOG`). Otherwise the first such request makes it from the
+//! the start if dumps (`HEAPPROFILE`), regular readings of pages (`HEAPPROF_PAGES`) or addresses
+//! (`HEAPPROF_ADDRESSES`) are wanted, or the log has a bound (`HEAPPROF_MAX_LOG`). Otherwise the first such request makes it from the
 //! log, and it is kept from then on.
 
 use heapprof_format::{Module, Reader, Record};
@@ -68,7 +68,7 @@ impl Writer {
         request.answer(answer);
     }
 
-    /// Executes `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, `pages`, or
+    /// Executes `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, `pages [addresses]`, or
     /// `dump [REASON]`.
     fn command(&mut self, session: &Session, command: &str) -> Result<String, String> {
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
@@ -86,7 +86,8 @@ impl Writer {
                 self.note(clock::now_ns(), NoteKind::Marker(kept));
                 Ok(format!("marked as {name:?}"))
             }
-            ("pages", "") => self.take_page_reading(session),
+            ("pages", "") => self.take_page_reading(session, false),
+            ("pages", "addresses") => self.take_page_reading(session, true),
             ("dump", _) if !self.dump_limit.take(clock::now_ns()) => Err(format!(
                 "more than {DUMPS_AT_ONCE} dumps were requested; from now on, one a second is written: ask again then"
             )),

@@ -9,6 +9,9 @@
 //! and not that of the whole heap. The writer takes events between two parts, so no lane fills up.
 //! A reading that takes too long on a processor ends early, and says so.
 //!
+//! With `HEAPPROF_ADDRESSES`, or if the request says so, the parts have the addresses as well, which
+//! `heapprof at` looks for.
+//!
 //! A reading needs the ledger. It takes no memory of the program, waits for no lock of the program,
 //! and reads no block. The ledger of a forked child does not have the blocks from before the fork.
 //! Their usable sizes stand for the requested ones, and the reader has the latter.
@@ -23,6 +26,7 @@ use crate::os::{clock, sys};
 use crate::recording::request_word::{self, FINISH};
 use crate::recording::sampled_blocks;
 use crate::recording::session::{self, Session};
+use crate::state::settings::Settings;
 use crate::state::shutdown;
 
 /// Most blocks of a reading. They take memory while it goes on.
@@ -50,6 +54,8 @@ pub(super) struct PageReadings {
     share: CpuShare,
     /// True if a marker, a dump or the time asks for a reading.
     is_wanted: bool,
+    /// True if all readings have the addresses of the blocks.
+    with_addresses: bool,
     current: Option<CurrentReading>,
 }
 
@@ -64,9 +70,10 @@ struct CurrentReading {
 }
 
 impl PageReadings {
-    pub(super) fn new(interval_s: u64, now_ns: u64) -> PageReadings {
+    pub(super) fn new(settings: &Settings, now_ns: u64) -> PageReadings {
         PageReadings {
-            interval_ns: interval_s.saturating_mul(1_000_000_000),
+            interval_ns: settings.pages_interval_s.saturating_mul(1_000_000_000),
+            with_addresses: settings.addresses,
             last_ns: now_ns,
             share: CpuShare::one_in(SHARE),
             is_wanted: false,
@@ -90,7 +97,13 @@ impl PageReadings {
     }
 
     /// Begins a reading of `most` blocks. Returns the reason if there is none.
-    fn begin(&mut self, ledger: &Ledger, start_ns: u64, most: usize) -> Result<(), &'static str> {
+    fn begin(
+        &mut self,
+        ledger: &Ledger,
+        start_ns: u64,
+        most: usize,
+        with_addresses: bool,
+    ) -> Result<(), &'static str> {
         let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
         (self.is_wanted, self.last_ns) = (false, now_ns);
         let room = (ledger.live() + inherited()).min(most);
@@ -100,6 +113,7 @@ impl PageReadings {
         let mut head = PageReading {
             time_ns: now_ns.saturating_sub(start_ns),
             knows_slabs: allocator::slabs::are_known(),
+            addresses: (with_addresses || self.with_addresses).then(Vec::new),
             ..PageReading::default()
         };
         let mut blocks = Vec::with_capacity(room);
@@ -168,9 +182,9 @@ impl CurrentReading {
             let is_late = || ran_ns + clock::thread_ns().saturating_sub(began_ns) > MOST_NS;
             !windows.is_multiple_of(WINDOWS) || !is_late()
         };
-        let end = self.blocks.len().min(self.done + PART);
-        let of_part = &self.blocks[self.done..end];
-        let mut blocks = Vec::with_capacity(of_part.len());
+        let begin = self.done;
+        let end = self.blocks.len().min(begin + PART);
+        let mut blocks = Vec::with_capacity(end - begin);
         while self.done < end {
             let rest = &self.blocks[self.done..];
             let Some([resident, swapped]) = self.pages.touched(rest, &mut read) else {
@@ -192,8 +206,11 @@ impl CurrentReading {
         }
         self.head.ran_ns += clock::thread_ns().saturating_sub(began_ns);
         self.head.pages = self.pages.pages_read();
+        let read = &self.blocks[begin..begin + blocks.len()];
+        let addresses = || read.iter().map(|block| block.address).collect();
         let part = PageReading {
             is_last: self.done == self.blocks.len(),
+            addresses: self.head.addresses.is_some().then(addresses),
             blocks,
             ..self.head.clone()
         };
@@ -208,7 +225,7 @@ impl Writer {
     pub(super) fn read_pages(&mut self, session: &Session) -> bool {
         if self.pages.is_wanted && !self.pages.is_reading() {
             self.drain_before_reading(session);
-            let _ = self.begin_page_reading(MOST_BLOCKS); // nobody waits for it
+            let _ = self.begin_page_reading(MOST_BLOCKS, false); // nobody waits for it
         }
         if self.pages.is_reading() {
             self.write_page_part();
@@ -248,11 +265,15 @@ impl Writer {
     }
 
     /// Takes a reading on request. Returns a line about it, or why there is none.
-    pub(super) fn take_page_reading(&mut self, session: &Session) -> Result<String, String> {
+    pub(super) fn take_page_reading(
+        &mut self,
+        session: &Session,
+        with_addresses: bool,
+    ) -> Result<String, String> {
         self.ensure_account(session)?;
         self.drain_all(session);
         self.pages.current = None; // this reading is a later one
-        self.begin_page_reading(MOST_BLOCKS)?;
+        self.begin_page_reading(MOST_BLOCKS, with_addresses)?;
         let mut blocks = 0;
         while let Some(part) = self.write_page_part() {
             blocks += part.blocks.len();
@@ -277,21 +298,22 @@ impl Writer {
 
     /// At the program's end: completes the reading, or takes the last regular one if there is time.
     pub(super) fn finish_page_reading(&mut self) {
-        let is_last_due = self.pages.is_wanted || self.pages.interval_ns > 0;
+        let is_regular = self.pages.interval_ns > 0 || self.pages.with_addresses;
+        let is_last_due = self.pages.is_wanted || is_regular;
         if !self.pages.is_reading() && is_last_due {
             if !self.may_read_unasked() || shutdown::is_too_late_for(MOST_NS / 100) {
                 return;
             }
-            let _ = self.begin_page_reading(MOST_UNASKED); // nobody waits for it
+            let _ = self.begin_page_reading(MOST_UNASKED, false); // nobody waits for it
         }
         // A reading without its last part counts for nothing.
         while !shutdown::is_too_late_for(MOST_NS / 100) && self.write_page_part().is_some() {}
     }
 
-    fn begin_page_reading(&mut self, most: usize) -> Result<(), String> {
+    fn begin_page_reading(&mut self, most: usize, with_addresses: bool) -> Result<(), String> {
         let start_ns = self.output.start_ns;
         let ledger = self.ledger.as_ref().ok_or("there is no account")?;
-        let begun = self.pages.begin(ledger, start_ns, most);
+        let begun = self.pages.begin(ledger, start_ns, most, with_addresses);
         begun.map_err(str::to_owned)
     }
 
@@ -320,13 +342,17 @@ fn inherited() -> usize {
 
 /// Describes a reading by its last part.
 fn in_words(last: &PageReading, blocks: usize) -> String {
+    let addresses = match last.addresses {
+        Some(_) => " with their addresses",
+        None => "",
+    };
     let cut = match (last.left_out, last.is_cut) {
         (0, _) => String::new(),
         (n, true) => format!("; cut short: {n} blocks are left out"),
         (n, false) => format!("; {n} blocks from before the fork are left out"),
     };
     format!(
-        "read {} pages of {blocks} sampled blocks in {:.1} ms, as of {:.3} s{cut}",
+        "read {} pages of {blocks} sampled blocks{addresses} in {:.1} ms, as of {:.3} s{cut}",
         last.pages,
         last.ran_ns as f64 / 1e6,
         last.time_ns as f64 / 1e9

@@ -4,6 +4,7 @@
 //!
 //! Not here: an argument or a table that two commands share.
 
+pub(crate) mod at;
 pub(crate) mod attach;
 pub(crate) mod bundle;
 pub(crate) mod check;

@@ -4,6 +4,7 @@
 //!
 //! Not here: reading the files that are named on the command line (`cli::inputs`).
 
+pub(crate) mod address;
 pub(crate) mod age;
 pub(crate) mod choice;
 pub(crate) mod confidence;

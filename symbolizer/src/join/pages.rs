@@ -2,7 +2,8 @@
 //!
 //! The members' readings are of different moments. A joined reading has, for each member that has
 //! not ended, the blocks of its last reading that are still in use. Blocks that came later are left
-//! out, and counted. Joined readings are spaced, because each has the blocks of all members.
+//! out, and counted. Addresses are left out: each process has its own. Joined readings are spaced,
+//! because each has the blocks of all members.
 
 use std::io::{self, Write};
 
@@ -63,7 +64,11 @@ impl JoinedPages {
         let is_last = part.is_last;
         let mut blocks = before;
         blocks.extend_from_slice(&part.blocks);
-        let whole = Some(PageReading { blocks, ..part });
+        let whole = Some(PageReading {
+            blocks,
+            addresses: None,
+            ..part
+        });
         match is_last {
             true => {
                 pages.last = whole;
@@ -154,6 +159,7 @@ fn head(reading: &PageReading) -> PageReading {
         pages: reading.pages,
         left_out: reading.left_out,
         blocks: Vec::new(),
+        addresses: None,
     }
 }
 

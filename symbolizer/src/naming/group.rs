@@ -19,7 +19,7 @@ use crate::model::mapped_memory::MAPPING;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Bytes;
-use crate::model::special_threads::name_of_unknown_thread;
+use crate::model::special_threads::{name_of_thread, name_of_unknown_thread};
 use crate::naming::allocator_name::allocator_of;
 use crate::naming::crate_name::{crate_of, crate_of_file};
 use crate::naming::own_frame::OwnFrame;
@@ -420,9 +420,7 @@ impl<'a> Owners<'a> {
     /// `server (tid 77)`.
     fn thread_name(&self, number: u32) -> String {
         match self.threads.get(&number) {
-            Some(thread) if thread.name.is_empty() => format!("tid {}", thread.tid),
-            Some(thread) if thread.tid == 0 => thread.name.clone(), // none of the kernel's
-            Some(thread) => format!("{} (tid {})", thread.name, thread.tid),
+            Some(thread) => name_of_thread(thread),
             None => name_of_unknown_thread(number),
         }
     }

@@ -9,7 +9,7 @@ pub(crate) mod detail;
 mod followed;
 pub(crate) mod last_samples;
 pub(crate) mod mapped;
-mod pages;
+pub(crate) mod pages;
 pub(crate) mod resume;
 pub(crate) mod room;
 

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use heapprof_symbolizer::control::Attached;
 
+use crate::cli::inputs::process::READ_ADDRESSES;
 use crate::cli::options::quantity;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
@@ -45,7 +46,11 @@ enum What {
         name: String,
     },
     /// Read which pages of sampled blocks are resident, for -m resident, untouched, pinned
-    Pages,
+    Pages {
+        /// With the addresses of the blocks, for `heapprof at`
+        #[arg(long)]
+        addresses: bool,
+    },
     /// Write a heap dump and print its path
     Dump {
         /// Reason, which the dump states
@@ -70,7 +75,8 @@ impl What {
             What::Stop => "stop".into(),
             What::Interval { bytes } => format!("interval {bytes}"),
             What::Mark { name } => format!("mark {name}"),
-            What::Pages => "pages".into(),
+            What::Pages { addresses: false } => "pages".into(),
+            What::Pages { addresses: true } => READ_ADDRESSES.into(),
             What::Dump { reason: None } => "dump".into(),
             What::Dump { reason: Some(why) } => format!("dump {why}"),
         }

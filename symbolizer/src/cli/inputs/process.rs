@@ -7,6 +7,9 @@ use heapprof_symbolizer::control::Attached;
 use crate::cli::options::quantity;
 use crate::cli::output::failure::Failure;
 
+/// The command by which the library takes a reading of pages with the addresses of the blocks.
+pub(crate) const READ_ADDRESSES: &str = "pages addresses";
+
 /// The log of a process, as this process reaches it. It need not be there.
 ///
 /// # Errors

@@ -30,6 +30,7 @@ Environment, as without `heapprof run`:
   HEAPPROF_MEMORY_INTERVAL_MS         milliseconds between readings of the memory, see `heapprof rss`;
                                       0: none [1000]
   HEAPPROF_PAGES                      seconds between readings of blocks' pages, see -m resident; 0: none [0]
+  HEAPPROF_ADDRESSES                  1: these readings have addresses, see `heapprof at` [0]
   HEAPPROF_MMAP                       mappings of so many bytes are recorded with stacks; 0: none [64K]
   HEAPPROF_ONLY                       names of programs, with commas: no others are recorded
   HEAPPROF_VERBOSE                    1: a line at start, one at exit, and notices [0]

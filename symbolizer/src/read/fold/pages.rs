@@ -12,7 +12,7 @@ const MOST: usize = 1 << 16;
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct PagesFold {
+pub(crate) struct PagesFold {
     /// The number of the part that is expected, and the blocks so far.
     next: Option<(u64, u32, u64)>,
     /// The reading whose blocks count.
@@ -21,7 +21,7 @@ pub(super) struct PagesFold {
 
 impl PagesFold {
     /// Takes a part, which is the record of that number. Returns the reading if it is complete.
-    pub(super) fn part(&mut self, part: &PageReading, record: u64) -> Option<PagesRead> {
+    pub(crate) fn part(&mut self, part: &PageReading, record: u64) -> Option<PagesRead> {
         let before = match self.next {
             _ if part.part == 0 => 0,
             Some((time_ns, next, blocks)) if (time_ns, next) == (part.time_ns, part.part) => blocks,

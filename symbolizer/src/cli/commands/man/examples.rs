@@ -186,6 +186,20 @@ pub(crate) const EXAMPLES: &[Page] = &[
         &["top", "ctl", "explain"],
     ),
     (
+        "at",
+        &[
+            (
+                "heapprof at 0x7f12a4c01040 server.heaplog",
+                "Say which block held the address that a crash names.",
+            ),
+            (
+                "heapprof at 0x7f12a4c01040,0x7f12a4c01080 4711",
+                "Ask a process that runs.",
+            ),
+        ],
+        &["ctl", "rss", "run"],
+    ),
+    (
         "watch",
         &[
             ("heapprof watch 4711", "Watch a process."),

@@ -59,7 +59,7 @@ pub(super) fn page(program: &Command) -> String {
     page.text([roman(version)]);
     let mut see_also = Roff::new();
     see_also.control("SH", ["SEE ALSO"]);
-    see_also.text(list_of_pages(&["", "run", "ctl", "attach", "rss"]));
+    see_also.text(list_of_pages(&["", "run", "ctl", "attach", "rss", "at"]));
     page.render() + &text_of(&see_also)
 }
 
