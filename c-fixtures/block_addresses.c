@@ -4,9 +4,11 @@
  * was freed.
  * If it is wrong: a use after free is blamed on the wrong function, or on nobody.
  *
- *   block_addresses        prints `<function> <address> <size>` for each block; readings are taken
- *                          at its dumps
- *   block_addresses waits  stays until its standard input ends
+ *   block_addresses         prints `<function> <address> <size>` of each block, and of a mapping
+ *   block_addresses <file>  then waits until there is that file
+ *
+ * All blocks are freed at the end. The first dump is written while all but the resized block are in
+ * use, the second one when two are gone.
  */
 #include "../preload/include/heapprof.h"
 #include "frames.h"
@@ -14,7 +16,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -75,11 +76,8 @@ int main(int argc, char **argv)
     char *mapping = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     tell("main", mapping, 0);
     fflush(stdout);
-    if (argc > 1 && strcmp(argv[1], "waits") == 0) {
-        char byte;
-        while (read(0, &byte, 1) > 0)
-            ;
-    }
+    while (argc > 1 && access(argv[1], F_OK) != 0)
+        usleep(1000);
     for (int i = 0; i < KEPT; i++)
         free(kept[i]);
     free(aligned);

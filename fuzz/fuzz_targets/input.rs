@@ -5,6 +5,7 @@
 use heapprof_symbolizer::Input;
 use heapprof_symbolizer::Symbols;
 use heapprof_symbolizer::export::{Format, Options};
+use heapprof_symbolizer::search_addresses;
 use libfuzzer_sys::fuzz_target;
 use std::io;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(profile) = Input::open(&FILE).and_then(|input| input.read(|_| ())) else {
         return;
     };
+    let _ = search_addresses(bytes, &[0, 0x1000, u64::MAX], |_| ());
     // An input that was read can be written, in a form with text and in one with numbers.
     let symbols = Symbols::none(&profile);
     for format in [Format::Symbolized, Format::Pprof] {

@@ -3,10 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use heapprof_format::{Alloc, Free, PageReading, PagesOfBlock, Record, Slab, Touch};
+use heapprof_format::{
+    Alloc, Checkpoint, Encoder, FILE_HEADER, FORKED_AT, Free, PARENT_LOG, PageReading,
+    PagesOfBlock, Record, Slab, Touch,
+};
 use heapprof_symbolizer::{AddressBlock, HeldAddress, search_addresses};
 use proptest::prelude::*;
 
+use crate::common::encoded;
+use crate::common::history::S;
 use crate::common::{LogBuilder, heapprof, json, ok, stderr, write};
 use crate::json_documents::are_documented_but;
 
@@ -323,6 +328,73 @@ fn a_part_counts_for_the_blocks_that_it_names() {
     let (_, found) = search_addresses(&log.cut(), &[BASE + 112, BASE + 500], |_| {}).unwrap();
     assert_eq!((found.readings, found.is_partial), (1, false));
     assert_eq!(found.addresses[1].below.unwrap().id, 3);
+}
+
+/// The child's reading has the block by its id in the parent.
+#[test]
+fn a_forked_child_has_the_blocks_of_its_parent() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut parent = Encoder::new();
+    encoded::start(&mut parent, 30, 30 * S, vec![]);
+    encoded::stack(&mut parent);
+    encoded::alloc(&mut parent, S / 2, 7, 1000);
+    let bytes = [&FILE_HEADER[..], parent.finish()].concat();
+    let parent = write(folder.path(), "parent.heaplog", &bytes);
+    let mut child = Encoder::new();
+    let settings = vec![
+        (FORKED_AT.into(), (31 * S).to_string()),
+        (PARENT_LOG.into(), parent.display().to_string()),
+    ];
+    encoded::start(&mut child, 31, 31 * S, settings);
+    let mut bytes = [&FILE_HEADER[..], child.finish()].concat();
+    child.record(&Record::Pages(part(S, &[(7, BASE)])));
+    encoded::free(&mut child, 2 * S, 7);
+    bytes.extend_from_slice(child.finish());
+    let child = write(folder.path(), "child.heaplog", &bytes);
+    let text = ok(&[
+        "at",
+        &format!("{:x}", BASE + 999),
+        &child.display().to_string(),
+    ]);
+    for words in [
+        "offset 999 in a block of 1,000 bytes",
+        "allocated before the fork, by the parent",
+        "freed at 2.000 s by",
+    ] {
+        assert!(text.contains(words), "{words:?} is not in\n{text}");
+    }
+}
+
+/// A log that rotated begins with the blocks that were in use then.
+#[test]
+fn a_log_that_rotated_has_the_blocks_of_its_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut log = Encoder::new();
+    encoded::start(&mut log, 31, 31 * S, vec![]);
+    let mut bytes = [&FILE_HEADER[..], log.finish()].concat();
+    log.record(&Record::Checkpoint(Checkpoint {
+        segment: 2,
+        time_ns: 5 * S,
+        intervals: (1, 1),
+        ..Checkpoint::default()
+    }));
+    encoded::stack(&mut log);
+    encoded::alloc(&mut log, 4 * S, 7, 1000);
+    log.record(&Record::CheckpointEnd { time_ns: 5 * S });
+    log.record(&Record::Pages(part(6 * S, &[(7, BASE)])));
+    bytes.extend_from_slice(log.finish());
+    let log = write(folder.path(), "s.heaplog", &bytes);
+    let document = json(&[
+        "at",
+        &format!("{BASE:x}"),
+        &log.display().to_string(),
+        "--json",
+    ]);
+    let block = &document["addresses"][0]["blocks"][0];
+    assert_eq!(
+        (&block["size_bytes"], &block["allocated_ns"]),
+        (&1000.into(), &(4 * S).into())
+    );
 }
 
 #[test]

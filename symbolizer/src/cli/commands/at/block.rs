@@ -6,7 +6,6 @@ use heapprof_symbolizer::{
     AddressBlock, Count, Ending, Printable, Profile, Symbols, cut_front, cut_function,
 };
 
-use super::{INDENT, seconds};
 use crate::cli::output::colour::{self, Look};
 use crate::cli::output::wrapped::write_wrapped;
 
@@ -147,4 +146,12 @@ pub(super) fn frames(
         })
     });
     named.collect()
+}
+
+/// Where a line goes on that is too wide.
+pub(super) const INDENT: usize = 4;
+
+/// A time since the start.
+pub(super) fn seconds(ns: u64) -> String {
+    format!("{:.3} s", ns as f64 / 1e9)
 }

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use heapprof_symbolizer::{AddressBlock, HeldAddress, Json};
 use serde::Serialize;
 
-use super::Answer;
-use super::block::frames;
+use crate::cli::commands::at::answer::Answer;
+use crate::cli::commands::at::block::frames;
 use crate::cli::output::document::Head;
 
 #[derive(Serialize)]
