@@ -19,7 +19,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { KEPT = 3 };
+/* A reading has its blocks in parts of a few thousand. */
+enum { KEPT = 3, MANY = 9000 };
 
 OWN_FRAME static char *keeps(size_t size)
 {
@@ -46,6 +47,11 @@ OWN_FRAME static char *aligns(void)
     return aligned_alloc(4096, 100);
 }
 
+OWN_FRAME static char *fills(void)
+{
+    return malloc(200);
+}
+
 static void tell(const char *function, const char *address, size_t size)
 {
     printf("%s %p %zu\n", function, (const void *)address, size);
@@ -53,11 +59,13 @@ static void tell(const char *function, const char *address, size_t size)
 
 int main(int argc, char **argv)
 {
-    static char buffer[4096], *kept[KEPT];
+    static char buffer[4096], *kept[KEPT], *many[MANY];
     static const size_t sizes[KEPT] = {24, 1000, 3 << 20};
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
     for (int i = 0; i < KEPT; i++)
         kept[i] = keeps(sizes[i]);
+    for (int i = 0; i < MANY; i++)
+        many[i] = fills();
     char *aligned = aligns();
     char *freed = frees_early();
     char *before = grows_from();
@@ -73,6 +81,8 @@ int main(int argc, char **argv)
     tell("grows_to", grown, 5 << 20);
     tell("frees_early", (const char *)at_freed, 12345);
     tell("grows_from", (const char *)at_before, 3000);
+    for (int i = 0; i < MANY; i += MANY / 3)
+        tell("fills", many[i], 200);
     char *mapping = mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     tell("main", mapping, 0);
     fflush(stdout);
@@ -80,6 +90,8 @@ int main(int argc, char **argv)
         usleep(1000);
     for (int i = 0; i < KEPT; i++)
         free(kept[i]);
+    for (int i = 0; i < MANY; i++)
+        free(many[i]);
     free(aligned);
     free(grown);
     return 0;

@@ -325,7 +325,7 @@ mod tests {
             with_addresses(&[0]),
             with_addresses(&[8, 16, 0x7fff_ffff_fff0]), // blocks of a pool are aligned to less
             with_addresses(&[1, u64::MAX, 0, 1 << 63]), // in no order
-            with_addresses(&[u64::MAX & !15]),
+            with_addresses(&[!15]),
         ];
         for reading in readings {
             let bytes = bytes_of(&reading);

@@ -267,7 +267,8 @@ fn of_a_sampled_heap_nothing_is_denied() {
     assert_eq!(document["addresses"][0]["blocks"][0]["offset"], 0);
 }
 
-/// A reading that leaves blocks out denies nothing either.
+/// A reading that leaves blocks out denies nothing either, nor one with a block that the log has
+/// no allocation of.
 #[test]
 fn a_reading_that_was_cut_denies_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -279,10 +280,18 @@ fn a_reading_that_was_cut_denies_nothing() {
             ..part(time_ns, &[])
         })
     });
-    let log = file(folder.path(), "cut.heaplog", log);
-    let text = ok(&["at", &format!("{BASE:x}"), &log]);
-    assert!(text.contains("no sampled block at a reading"), "{text}");
-    assert!(text.contains("readings leave blocks out"), "{text}");
+    let cut = file(folder.path(), "cut.heaplog", log);
+    let mut log = begun(1);
+    reading(&mut log, &[(9, BASE)]);
+    let unknown = file(folder.path(), "unknown.heaplog", log);
+    for log in [cut, unknown] {
+        let text = ok(&["at", &format!("{BASE:x}"), &log]);
+        assert!(text.contains("no sampled block at a reading"), "{text}");
+        assert!(
+            text.contains("blocks are missing from the readings"),
+            "{text}"
+        );
+    }
 }
 
 /// Events come between the parts, and the last part may be missing.

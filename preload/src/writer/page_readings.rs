@@ -106,7 +106,8 @@ impl PageReadings {
     ) -> Result<(), &'static str> {
         let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
         (self.is_wanted, self.last_ns) = (false, now_ns);
-        let room = (ledger.live() + inherited()).min(most);
+        // Without a block it is a reading all the same: it says that there is none.
+        let room = (ledger.live() + inherited()).clamp(1, most);
         if allocator::is_short() || !sys::can_map(room * size_of::<PlacedBlock>()) {
             return Err("there is no memory for it");
         }

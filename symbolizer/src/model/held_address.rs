@@ -17,7 +17,8 @@ pub struct HeldAddresses {
     pub first_ns: u64,
     /// The last complete reading with addresses.
     pub last: Option<PagesRead>,
-    /// True if a reading leaves blocks out, or none is complete.
+    /// True if blocks are missing: a reading leaves them out, no reading is complete, or the log
+    /// does not have the allocation of a block.
     pub is_partial: bool,
     /// The addresses, ascending, each once.
     pub addresses: Vec<HeldAddress>,

@@ -129,8 +129,9 @@ impl Search {
         }
         self.is_reading = true;
         for (block, &address) in part.blocks.iter().zip(addresses) {
-            if let Some(block) = self.block(block, address, part.time_ns) {
-                self.place(block);
+            match self.block(block, address, part.time_ns) {
+                Some(block) => self.place(block),
+                None => self.found.is_partial = true,
             }
         }
         if part.is_last {

@@ -99,8 +99,8 @@ fn why_none(file: &Path, profile: &Profile, found: &HeldAddresses) -> String {
             );
         }
         (_, true, _) => {
-            "it has no complete reading of pages, because the process ended too soon or \
-             /proc/self/pagemap could not be read"
+            "it has no complete reading of pages, because the process had no sample, ended too soon, \
+             or could not read /proc/self/pagemap"
         }
         (_, _, 0) => "it has no addresses, and no reading of pages that could have them",
         _ => "it has no addresses: its readings of pages were taken without",

@@ -48,7 +48,10 @@ impl<'a> Answer<'a> {
         let mut limits = Vec::new();
         if !self.has_all {
             limits.push(match self.found.is_partial {
-                true => "readings leave blocks out: another block may have held an address".into(),
+                true => {
+                    "blocks are missing from the readings: another one may have held an address"
+                        .into()
+                }
                 false => format!(
                     "not every block is recorded ({}): another block may have held an address",
                     how_exact(self.profile)
