@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
-use heapprof_format::is_harmless;
+use heapprof_format::{PageReading, PagesOfBlock, Record, Touch, is_harmless};
 use heapprof_symbolizer::By;
 use heapprof_symbolizer::export::Format;
 
@@ -22,6 +22,20 @@ fn hostile_log() -> Vec<u8> {
         log.alloc(stack, 50);
         log.free(id);
     }
+    let id = log.alloc_by(1, stack, 100);
+    log.record(|time_ns| {
+        Record::Pages(PageReading {
+            time_ns,
+            is_last: true,
+            blocks: vec![PagesOfBlock {
+                id,
+                touch: Touch::Resident,
+                slab: None,
+            }],
+            addresses: Some(vec![0x10_0000]),
+            ..PageReading::default()
+        })
+    });
     log.end()
 }
 
@@ -63,6 +77,10 @@ fn no_command_lets_a_name_speak_to_the_terminal() {
         .display()
         .to_string();
     let dump = hostile_dump(folder.path(), &log);
+    // In a block, behind it, and in the module.
+    for form in [&[][..], &["--json"]] {
+        assert_harmless(&[&["at", "0x100000,0x100100,0x1000", &log], form].concat());
+    }
     for file in [&log, &dump] {
         for command in ["top", "tree", "info", "symbolize", "timeline"] {
             assert_harmless(&[command, file]);
