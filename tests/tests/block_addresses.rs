@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use heapprof_tests::{Json, Run, Running, ended, started};
+use heapprof_tests::{Json, Run, Running, ctl, ended, started};
 
 /// Lines of the fixture; the last one is the mapping.
 const LINES: usize = 11;
@@ -138,6 +138,7 @@ fn a_process_that_runs_takes_a_reading_with_addresses() {
     let pid = running.pid().to_string();
     let document = at(&addresses, Path::new(&pid));
     assert_eq!(document["readings"], 1);
+    assert_eq!(document["has_all_blocks"], true, "{document:#}");
     for (number, it) in all.iter().enumerate() {
         let answer = &document["addresses"][number];
         match it.function.as_str() {
@@ -150,6 +151,12 @@ fn a_process_that_runs_takes_a_reading_with_addresses() {
             _ => assert_eq!(answer["blocks"].as_array().unwrap().len(), 0, "{answer:#}"),
         }
     }
+    let answer = ctl(running.pid(), &["pages", "addresses"]).well().stdout;
+    assert!(
+        answer.contains("sampled blocks with their addresses"),
+        "{answer}"
+    );
+    assert_eq!(at(&addresses, &log)["readings"], 2);
     // The other places of the slab of a block, a page, have no block.
     let kept = all.iter().find(|it| it.size == 1000).unwrap();
     let page = kept.address / 4096 * 4096;

@@ -47,9 +47,9 @@ enum What {
     },
     /// Read which pages of sampled blocks are resident, for -m resident, untouched, pinned
     Pages {
-        /// With the addresses of the blocks, for `heapprof at`
-        #[arg(long)]
-        addresses: bool,
+        /// The addresses of the blocks as well, for `heapprof at`
+        #[arg(value_name = "addresses")]
+        with: Option<With>,
     },
     /// Write a heap dump and print its path
     Dump {
@@ -57,6 +57,12 @@ enum What {
         #[arg(value_name = "REASON")]
         reason: Option<String>,
     },
+}
+
+/// What a reading of pages has beside them.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum With {
+    Addresses,
 }
 
 fn name_of_mark(text: &str) -> Result<String, String> {
@@ -75,8 +81,10 @@ impl What {
             What::Stop => "stop".into(),
             What::Interval { bytes } => format!("interval {bytes}"),
             What::Mark { name } => format!("mark {name}"),
-            What::Pages { addresses: false } => "pages".into(),
-            What::Pages { addresses: true } => READ_ADDRESSES.into(),
+            What::Pages { with: None } => "pages".into(),
+            What::Pages {
+                with: Some(With::Addresses),
+            } => READ_ADDRESSES.into(),
             What::Dump { reason: None } => "dump".into(),
             What::Dump { reason: Some(why) } => format!("dump {why}"),
         }
