@@ -170,7 +170,7 @@ fn several_addresses_are_answered_in_their_order() {
     assert_eq!(shown, [(first, 1), (second, 2), (first, 1)]);
 }
 
-/// What no block held is told by the reading that is the last one.
+/// The last reading tells the neighbours of an address that no block held.
 #[test]
 fn without_a_block_the_nearest_ones_are_told() {
     let folder = tempfile::tempdir().unwrap();

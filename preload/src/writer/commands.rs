@@ -2,8 +2,8 @@
 //!
 //! A dump and a reading of pages need the account of the blocks in use. The account is kept from
 //! the start if dumps (`HEAPPROFILE`), regular readings of pages (`HEAPPROF_PAGES`) or addresses
-//! (`HEAPPROF_ADDRESSES`) are wanted, or the log has a bound (`HEAPPROF_MAX_LOG`). Otherwise the first such request makes it from the
-//! log, and it is kept from then on.
+//! (`HEAPPROF_ADDRESSES`) are wanted, or the log has a bound (`HEAPPROF_MAX_LOG`). Otherwise the
+//! first such request makes it from the log, and it is kept from then on.
 
 use heapprof_format::{Module, Reader, Record};
 

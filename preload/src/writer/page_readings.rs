@@ -9,8 +9,8 @@
 //! and not that of the whole heap. The writer takes events between two parts, so no lane fills up.
 //! A reading that takes too long on a processor ends early, and says so.
 //!
-//! With `HEAPPROF_ADDRESSES`, or if the request says so, the parts have the addresses as well, which
-//! `heapprof at` looks for.
+//! With `HEAPPROF_ADDRESSES`, or if the request says so, the parts have the addresses as well,
+//! which `heapprof at` looks for.
 //!
 //! A reading needs the ledger. It takes no memory of the program, waits for no lock of the program,
 //! and reads no block. The ledger of a forked child does not have the blocks from before the fork.

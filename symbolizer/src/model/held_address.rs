@@ -6,7 +6,7 @@ use crate::model::page_reading::PagesRead;
 use crate::model::profile::Profile;
 use crate::model::special_threads::{name_of_thread, name_of_unknown_thread};
 
-/// What the readings of a log say about addresses.
+/// The addresses, as the readings of a log tell them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeldAddresses {
     /// Complete readings with addresses.
@@ -24,13 +24,13 @@ pub struct HeldAddresses {
     pub addresses: Vec<HeldAddress>,
 }
 
-/// What the readings say about one address.
+/// One address, as the readings tell it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HeldAddress {
     /// The address.
     pub address: u64,
     /// The blocks that held it: those in use at the end first, then the one that was freed last.
-    /// Of blocks inside of each other, the inner one first.
+    /// A block inside of another one comes before it.
     pub blocks: Vec<AddressBlock>,
     /// At the last reading, the block that begins nearest at or below.
     pub below: Option<AddressBlock>,

@@ -59,7 +59,7 @@ enum What {
     },
 }
 
-/// What a reading of pages has beside them.
+/// The additions to a reading of pages.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum With {
     Addresses,

@@ -12,7 +12,7 @@ use crate::cli::output::heading::how_exact;
 use crate::cli::output::width::stdout_width;
 use crate::cli::output::wrapped::write_wrapped;
 
-/// What is written.
+/// The written answer.
 pub(super) struct Answer<'a> {
     pub(super) profile: &'a Profile,
     pub(super) symbols: &'a Symbols,
@@ -43,7 +43,7 @@ impl<'a> Answer<'a> {
         Some(&module.path)
     }
 
-    /// What the answer cannot say.
+    /// The limits of the answer.
     pub(super) fn limits(&self) -> Vec<String> {
         let mut limits = Vec::new();
         if !self.has_all {
@@ -118,7 +118,7 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    /// What is known of an address that no block held.
+    /// The neighbours of an address that no block held.
     fn around(
         &self,
         held: &HeldAddress,

@@ -36,7 +36,7 @@ struct Address<'a> {
 #[derive(Serialize)]
 struct Block {
     address: String,
-    /// Of the wanted address, from the block's first one.
+    /// Offset of the wanted address in the block.
     offset: i128,
     size_bytes: u64,
     usable_bytes: u64,
