@@ -1,4 +1,4 @@
-/* Situation: a debugger or a crash names addresses of blocks in use, inside of them, of a block
+/* Situation: a debugger or a crash names addresses: inside and outside of blocks in use, in a block
  * that was freed, of one that was resized elsewhere, and of memory that never was a block.
  * A correct profiler tells each block by its address, with its size and function, and whether it
  * was freed.
