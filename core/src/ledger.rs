@@ -52,7 +52,7 @@ pub struct Live {
     /// Requested bytes.
     pub size: u64,
     /// Index into the rows.
-    row: u32,
+    pub row: u32,
     /// Index into the known intervals, which are few.
     interval: u32,
 }
@@ -128,16 +128,9 @@ impl Ledger {
     /// Adds the allocation of a sampled block of `size` bytes under `interval`, by the stack of
     /// that number. Returns the index of its row, and its weight.
     pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) -> (u32, Weight) {
-        let weight = self.weights.of(size, interval);
         let row = self.row(stack, SizeClass::of(size));
-        self.rows[row as usize].sums.allocated.add(&weight);
-        self.total.allocated.add(&weight);
-        let interval = self.interval(interval);
-        let live = Live {
-            size,
-            row,
-            interval,
-        };
+        let live = self.sample(row, size, interval);
+        let weight = self.came(live);
         self.live.insert(id, live);
         (row, weight)
     }
@@ -145,10 +138,37 @@ impl Ledger {
     /// Subtracts the sample of that id from what is in use. Returns the sample if it is known.
     pub fn free(&mut self, id: u64) -> Option<Live> {
         let live = self.live.remove(&id)?;
+        self.went(live);
+        Some(live)
+    }
+
+    /// Returns a sample of a row, for a caller that remembers samples by their ids itself. Nothing
+    /// is added.
+    #[inline]
+    pub fn sample(&mut self, row: u32, size: u64, interval: u64) -> Live {
+        Live {
+            size,
+            row,
+            interval: self.interval(interval),
+        }
+    }
+
+    /// Adds the allocation of a sample. Returns its weight.
+    #[inline]
+    pub fn came(&mut self, live: Live) -> Weight {
+        let weight = self.weight_of(live);
+        self.rows[live.row as usize].sums.allocated.add(&weight);
+        self.total.allocated.add(&weight);
+        weight
+    }
+
+    /// Subtracts a sample that [came](Self::came) from what is in use. Returns its weight.
+    #[inline]
+    pub fn went(&mut self, live: Live) -> Weight {
         let weight = self.weight_of(live);
         self.rows[live.row as usize].sums.freed.add(&weight);
         self.total.freed.add(&weight);
-        Some(live)
+        weight
     }
 
     /// Adds what that stack allocated and freed in that class before this ledger began. Returns the
@@ -196,12 +216,17 @@ impl Ledger {
 
     /// Returns a sample in use as it was recorded.
     pub fn block(&self, id: u64) -> Option<Block> {
-        let live = self.live.get(&id)?;
-        Some(Block {
+        self.live.get(&id).map(|&live| self.block_of(live))
+    }
+
+    /// Returns a sample of this ledger as it was recorded.
+    #[inline]
+    pub fn block_of(&self, live: Live) -> Block {
+        Block {
             stack: self.rows[live.row as usize].stack,
             size: live.size,
             interval: self.intervals[live.interval as usize],
-        })
+        }
     }
 
     /// Returns all rows, in the order of their first samples. A row may have nothing in use.
@@ -231,7 +256,8 @@ impl Ledger {
     }
 
     /// Returns the weight of a sample of this ledger.
-    fn weight_of(&mut self, live: Live) -> Weight {
+    #[inline]
+    pub fn weight_of(&mut self, live: Live) -> Weight {
         let interval = self.intervals[live.interval as usize];
         self.weights.of(live.size, interval)
     }

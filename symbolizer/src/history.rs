@@ -34,7 +34,7 @@ use crate::history::over_time::OverTime;
 use crate::history::pages::{Pages, PagesOfBlock};
 use crate::history::slope::{Slope, Sums};
 use crate::history::temporary::Temporary;
-use heapprof_core::{Estimate, Fixed, NumberMap, Weight};
+use heapprof_core::{Estimate, Fixed, Ledger, Live, NumberMap, Weight};
 
 /// The past of a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -71,38 +71,62 @@ impl Past {
     }
 }
 
+/// The sums of a row so far. There may be tens of thousands of rows, and each event changes one:
+/// what is the same in two sums stands here once, and what few logs have is not here.
 #[derive(Debug, Clone, Copy, Default)]
 struct Row {
-    past: Past,
     in_use: Estimate,
+    /// Usable bytes beyond those requested of the samples in use, and their variance.
+    slack: [Fixed; 2],
+    heaptime: OverTime,
     growth: Sums,
-    /// The maximum up to which `past.peak` is right.
+    temporary: Estimate,
+    peak: Estimate,
+    /// The maximum up to which `peak` is right.
     maximum: u64,
 }
 
+impl Row {
+    fn past(&self, pages: Pages, seconds: f64) -> Past {
+        let [objects, _, objects_variance, _] = self.in_use.to_bits();
+        let [slack, slack_variance] = self.slack.map(Fixed::to_bits);
+        Past {
+            peak: self.peak,
+            temporary: self.temporary,
+            heaptime: self.heaptime,
+            slack: Estimate::from_bits(
+                self.in_use.samples,
+                [objects, slack, objects_variance, slack_variance],
+            ),
+            growth: self.growth.over(seconds),
+            pages,
+            ..Past::default()
+        }
+    }
+}
+
+/// A block in use: the ledger's sample, and what a past needs beside it. There may be a hundred
+/// million.
 #[derive(Debug, Clone, Copy)]
 struct Birth {
+    live: Live,
     time_ns: u64,
-    size: u64,
+    /// The slack, with [`COUNTS`] and [`INHERITED`]. No slack comes near them.
     slack: u64,
-    interval: u64,
-    row: u32,
-    stack: u32,
-    thread: u32,
-    /// True if it came in the window, and not before.
-    counts: bool,
-    inherited: bool,
-    /// Allocations of its thread so far, itself included.
-    allocations: f64,
 }
+
+const _: () = assert!(size_of::<Birth>() == 32);
+
+/// The block came in the window, and not before.
+const COUNTS: u64 = 1 << 63;
+/// The block was inherited.
+const INHERITED: u64 = 1 << 62;
 
 /// A sampled block that was allocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allocation {
     /// The sample.
     pub id: u64,
-    /// Index of its row in the ledger.
-    pub row: u32,
     /// Index of its stack.
     pub stack: u32,
     /// The thread that allocated it.
@@ -121,6 +145,19 @@ pub(crate) struct Allocation {
 }
 
 impl Birth {
+    fn counts(&self) -> bool {
+        self.slack & COUNTS != 0
+    }
+
+    fn is_inherited(&self) -> bool {
+        self.slack & INHERITED != 0
+    }
+
+    /// Usable bytes beyond those requested.
+    fn slack(&self) -> u64 {
+        self.slack & !(COUNTS | INHERITED)
+    }
+
     fn lived_ns(&self, until_ns: u64) -> u64 {
         until_ns.saturating_sub(self.time_ns)
     }
@@ -131,17 +168,33 @@ impl Birth {
     }
 }
 
+/// The thread of a block, and that thread's allocations up to it, itself included.
+type Place = (u32, f64);
+
+/// The end of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It was freed.
+    Freed,
+    /// It went with its process: nobody freed it, and how long it would have lived is not known.
+    Left,
+}
+
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     temporary: Temporary,
     /// Growth is that since then.
     from_ns: u64,
-    /// Allocations of each thread, estimated: kept when asked for.
+    /// Allocations of each thread, estimated, and how many there were at each block in use: kept
+    /// when asked for.
     allocations: NumberMap<u32, f64>,
+    places: NumberMap<u64, Place>,
     /// Nothing earlier is known, except the blocks that were in use then.
     since_ns: u64,
     rows: Vec<Row>,
+    /// By row; may be shorter than the rows.
+    pages: Vec<Pages>,
     live: NumberMap<u64, Birth>,
     lifetimes: Vec<Lifetimes>,
     in_use: Estimate,
@@ -152,20 +205,16 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Nothing happened yet.
-    #[cfg(test)]
-    pub(crate) fn new(temporary: Temporary) -> History {
-        History::since(0, temporary)
-    }
-
     /// Nothing happened yet in a window that begins at `from_ns`.
     pub(crate) fn since(from_ns: u64, temporary: Temporary) -> History {
         History {
             temporary,
             from_ns,
             allocations: NumberMap::default(),
+            places: NumberMap::default(),
             since_ns: 0,
             rows: Vec::new(),
+            pages: Vec::new(),
             live: NumberMap::default(),
             lifetimes: Vec::new(),
             in_use: Estimate::default(),
@@ -181,18 +230,24 @@ impl History {
     }
 
     /// The courses as of that time, if they are kept: what lives then stays.
-    pub(crate) fn take_courses(&mut self, time_ns: u64) -> Option<Courses> {
+    pub(crate) fn take_courses(&mut self, ledger: &Ledger, time_ns: u64) -> Option<Courses> {
         let mut courses = self.courses.take()?;
-        let mut live: Vec<(&u64, &Birth)> = self.live.iter().collect();
-        // As in `finish`: the order of the sums is that of the samples.
-        live.sort_unstable_by_key(|(id, _)| **id);
-        for (_, birth) in live {
-            if birth.counts {
-                let weight = Weight::of(birth.size, birth.interval);
-                courses.stays(birth.stack, birth.time_ns.max(self.since_ns), &weight);
+        for birth in self.in_order() {
+            if birth.counts() {
+                let block = ledger.block_of(birth.live);
+                let weight = Weight::of(block.size, block.interval);
+                courses.stays(block.stack, birth.time_ns.max(self.since_ns), &weight);
             }
         }
         Some(courses.finish(self.since_ns, time_ns))
+    }
+
+    /// The blocks in use by their ids. Sums of floating-point numbers depend on their order, and a
+    /// hash map has none.
+    fn in_order(&self) -> impl Iterator<Item = Birth> + use<> {
+        let mut live: Vec<(u64, Birth)> = self.live.iter().map(|(&id, &it)| (id, it)).collect();
+        live.sort_unstable_by_key(|(id, _)| *id);
+        live.into_iter().map(|(_, birth)| birth)
     }
 
     /// Says that knowledge begins at that time. Blocks in use then are reported with their own
@@ -211,111 +266,130 @@ impl History {
         self.maximum += 1;
     }
 
-    /// A sampled block was allocated.
-    pub(crate) fn alloc(&mut self, came: &Allocation) {
-        let weight = Weight::of(came.size, came.interval);
-        let state = self.row(came.row);
-        state.in_use.add(&weight);
-        state.past.slack.add(&weight.carrying(came.slack));
+    /// A sampled block was allocated. `live` and `weight` are those that the ledger has of it.
+    pub(crate) fn alloc(&mut self, came: &Allocation, live: Live, weight: &Weight) {
+        let state = self.row(live.row);
+        state.in_use.add(weight);
+        let [slack, slack_variance] = slack_of(came.slack, weight);
+        state.slack[0] += slack;
+        state.slack[1] += slack_variance;
         if let Some(courses) = &mut self.courses {
-            courses.came(came.stack, came.time_ns.max(self.since_ns), &weight);
+            courses.came(came.stack, came.time_ns.max(self.since_ns), weight);
         }
-        self.in_use.add(&weight);
+        self.in_use.add(weight);
         if self.in_use.bytes_fixed() > self.largest {
             self.largest = self.in_use.bytes_fixed();
             self.maximum += 1;
         }
-        let mut allocations = 0.0;
         if self.temporary.before_allocations.is_some() {
             let sum = self.allocations.entry(came.thread).or_default();
             *sum += weight.objects_f64();
-            allocations = *sum;
+            self.places.insert(came.id, (came.thread, *sum));
         }
-        self.born(came, true, allocations);
+        self.born(came, live, COUNTS);
     }
 
     /// A sampled block was allocated before the window. Only the growth of its row will know of it.
-    pub(crate) fn alloc_before(&mut self, came: &Allocation) {
-        self.row(came.row);
-        self.born(came, false, 0.0);
+    pub(crate) fn alloc_before(&mut self, came: &Allocation, live: Live) {
+        self.row(live.row);
+        self.born(came, live, 0);
     }
 
-    fn born(&mut self, came: &Allocation, counts: bool, allocations: f64) {
+    fn born(&mut self, came: &Allocation, live: Live, counts: u64) {
+        let inherited = if came.inherited { INHERITED } else { 0 };
         let birth = Birth {
+            live,
             time_ns: came.time_ns,
-            size: came.size,
-            slack: came.slack,
-            interval: came.interval,
-            row: came.row,
-            stack: came.stack,
-            thread: came.thread,
-            counts,
-            inherited: came.inherited,
-            allocations,
+            slack: came.slack & !(COUNTS | INHERITED) | counts | inherited,
         };
         self.live.insert(came.id, birth);
     }
 
-    /// The sample of that id was freed.
-    pub(crate) fn free(&mut self, id: u64, time_ns: u64) {
-        self.went(id, time_ns, true);
+    /// Returns the ledger's sample of a block in use that counts.
+    pub(crate) fn sample(&self, id: u64) -> Option<Live> {
+        let birth = self.live.get(&id)?;
+        birth.counts().then_some(birth.live)
     }
 
-    /// The sample of that id went with its process: nobody freed it, and how long it would have
-    /// lived is not known.
-    pub(crate) fn left(&mut self, id: u64, time_ns: u64) {
-        self.went(id, time_ns, false);
-    }
-
-    fn went(&mut self, id: u64, time_ns: u64, is_freed: bool) {
-        let Some(birth) = self.live.remove(&id) else {
-            return;
+    /// The block of that id went, and goes out of the ledger. Returns the ledger's sample, if the
+    /// block is known and counts.
+    pub(crate) fn went(
+        &mut self,
+        ledger: &mut Ledger,
+        id: u64,
+        time_ns: u64,
+        end: End,
+    ) -> Option<Live> {
+        let birth = self.live.remove(&id)?;
+        let place = match self.temporary.before_allocations {
+            Some(_) => self.places.remove(&id),
+            None => None,
         };
-        let weight = Weight::of(birth.size, birth.interval);
+        if !birth.counts() {
+            let weight = ledger.weight_of(birth.live);
+            self.grew(&birth, &weight, time_ns);
+            return None;
+        }
+        let weight = ledger.went(birth.live);
         self.grew(&birth, &weight, time_ns);
-        if !birth.counts {
-            return;
-        }
         let lived_ns = birth.lived_ns(time_ns);
-        let since = self.allocations.get(&birth.thread).copied();
-        let since = since.unwrap_or_default() - birth.allocations;
-        let is_temporary = is_freed && !birth.inherited && self.temporary.holds(lived_ns, since);
+        let since = place.map_or(0.0, |(thread, before)| {
+            self.allocations.get(&thread).copied().unwrap_or_default() - before
+        });
+        let is_freed = end == End::Freed;
+        let is_temporary =
+            is_freed && !birth.is_inherited() && self.temporary.holds(lived_ns, since);
         let held_ns = birth.held_ns(self.since_ns, time_ns);
-        let state = self.row(birth.row);
+        let state = self.row(birth.live.row);
         state.in_use.remove(&weight);
-        state.past.slack.remove(&weight.carrying(birth.slack));
-        state.past.heaptime.add(&weight, held_ns / 1000);
+        let [slack, slack_variance] = slack_of(birth.slack(), &weight);
+        state.slack[0] -= slack;
+        state.slack[1] -= slack_variance;
+        state.heaptime.add(&weight, held_ns / 1000);
         if is_temporary {
-            state.past.temporary.add(&weight);
-        }
-        if let Some(courses) = &mut self.courses {
-            courses.went(birth.stack, time_ns, &weight);
+            state.temporary.add(&weight);
         }
         self.in_use.remove(&weight);
-        if self.knows_age_of(&birth) {
-            let (lifetimes, blocks) = (self.lifetimes_of(birth.stack), weight.objects_f64());
-            match is_freed {
-                true => lifetimes.died(lived_ns, blocks),
-                false => lifetimes.lives(lived_ns, blocks),
+        let knows_age = self.knows_age_of(&birth);
+        if knows_age || self.courses.is_some() {
+            let stack = ledger.block_of(birth.live).stack;
+            if let Some(courses) = &mut self.courses {
+                courses.went(stack, time_ns, &weight);
+            }
+            let blocks = weight.objects_f64();
+            match end {
+                _ if !knows_age => {}
+                End::Freed => self.lifetimes_of(stack).died(lived_ns, blocks),
+                End::Left => self.lifetimes_of(stack).lives(lived_ns, blocks),
             }
         }
+        Some(birth.live)
     }
 
     /// A reading says that of the pages of the sample of that id.
-    pub(crate) fn pages(&mut self, id: u64, of: impl FnOnce(u64) -> PagesOfBlock) {
-        let Some(&birth) = self.live.get(&id).filter(|birth| birth.counts) else {
+    pub(crate) fn pages(
+        &mut self,
+        ledger: &mut Ledger,
+        id: u64,
+        of: impl FnOnce(u64) -> PagesOfBlock,
+    ) {
+        let Some(&birth) = self.live.get(&id).filter(|birth| birth.counts()) else {
             return;
         };
-        let weight = Weight::of(birth.size, birth.interval);
-        let usable = birth.size.saturating_add(birth.slack);
-        let pages = &mut self.row(birth.row).past.pages;
-        pages.add(of(birth.size), birth.size, usable, &weight);
+        let weight = ledger.weight_of(birth.live);
+        let size = birth.live.size;
+        let usable = size.saturating_add(birth.slack());
+        let row = birth.live.row as usize;
+        if row >= self.pages.len() {
+            self.pages.resize_with(row + 1, Pages::default);
+        }
+        self.pages[row].add(of(size), size, usable, &weight);
     }
 
     /// Returns true if its lifetime counts: of blocks from before what is known begins, only those
     /// that lived so long are known.
     fn knows_age_of(&self, birth: &Birth) -> bool {
-        !birth.inherited && birth.time_ns >= self.since_ns
+        !birth.is_inherited() && birth.time_ns >= self.since_ns
     }
 
     /// A block was there until that time.
@@ -324,43 +398,43 @@ impl History {
         let (from_s, to_s) = (seconds(birth.time_ns), seconds(until_ns));
         // Gone before the window: its row may have nothing else, and no sample of the growth.
         if to_s > from_s {
-            self.row(birth.row).growth.add(weight, from_s, to_s);
+            self.row(birth.live.row).growth.add(weight, from_s, to_s);
         }
     }
 
     /// The blocks in use of each row that were allocated after that time.
-    pub(crate) fn in_use_since(&self, time_ns: u64) -> Vec<Estimate> {
+    pub(crate) fn in_use_since(&self, ledger: &Ledger, time_ns: u64) -> Vec<Estimate> {
         let mut rows = vec![Estimate::default(); self.rows.len()];
         let births = self.live.values();
-        for birth in births.filter(|birth| birth.counts && birth.time_ns > time_ns) {
-            rows[birth.row as usize].add(&Weight::of(birth.size, birth.interval));
+        for birth in births.filter(|birth| birth.counts() && birth.time_ns > time_ns) {
+            let block = ledger.block_of(birth.live);
+            rows[birth.live.row as usize].add(&Weight::of(block.size, block.interval));
         }
         rows
     }
 
     /// The past of each row, and the lifetimes of each stack, as of `time_ns`: what lives then has
     /// lived up to then.
-    pub(crate) fn finish(mut self, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {
-        let mut live: Vec<(u64, Birth)> = self.live.drain().collect();
-        // Sums of floating-point numbers depend on their order; a hash map has none.
-        live.sort_unstable_by_key(|(id, _)| *id);
-        for (_, birth) in live {
-            let weight = Weight::of(birth.size, birth.interval);
+    pub(crate) fn finish(mut self, ledger: &Ledger, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {
+        let live = self.in_order();
+        self.live = NumberMap::default();
+        for birth in live {
+            let block = ledger.block_of(birth.live);
+            let weight = Weight::of(block.size, block.interval);
             // A block that was there all the time did not grow.
             if birth.time_ns > self.from_ns {
                 self.grew(&birth, &weight, time_ns);
             }
-            if !birth.counts {
+            if !birth.counts() {
                 continue;
             }
             let lived_ns = birth.lived_ns(time_ns);
             let held_ns = birth.held_ns(self.since_ns, time_ns);
-            self.row(birth.row)
-                .past
+            self.row(birth.live.row)
                 .heaptime
                 .add(&weight, held_ns / 1000);
             if self.knows_age_of(&birth) {
-                self.lifetimes_of(birth.stack)
+                self.lifetimes_of(block.stack)
                     .lives(lived_ns, weight.objects_f64());
             }
         }
@@ -368,12 +442,13 @@ impl History {
             self.row(row as u32);
         }
         let seconds = time_ns.saturating_sub(self.from_ns) as f64 / 1e9;
-        let past = |row: &Row| Past {
-            growth: row.growth.over(seconds),
-            ..row.past
-        };
-        let pasts = self.rows.iter().map(past).collect();
-        (pasts, self.lifetimes)
+        let pages = self
+            .pages
+            .into_iter()
+            .chain(std::iter::repeat(Pages::default()));
+        let rows = self.rows.iter().zip(pages);
+        let pasts = rows.map(|(row, pages)| row.past(pages, seconds));
+        (pasts.collect(), self.lifetimes)
     }
 
     /// The row, about to be changed.
@@ -389,7 +464,7 @@ impl History {
         }
         let row = &mut self.rows[index];
         if row.maximum < self.maximum {
-            row.past.peak = row.in_use;
+            row.peak = row.in_use;
             row.maximum = self.maximum;
         }
         row
@@ -404,17 +479,25 @@ impl History {
     }
 }
 
+/// The bytes and the variance that the slack of a block with that weight stands for.
+fn slack_of(slack: u64, weight: &Weight) -> [Fixed; 2] {
+    let carried = weight.carrying(slack);
+    [carried.bytes_fixed(), carried.bytes_variance_fixed()]
+}
+
 #[cfg(test)]
 mod tests {
+    use heapprof_core::SizeClass;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
 
-    fn came(id: u64, row: u32, size: u64, slack: u64, time_ns: u64) -> Allocation {
+    /// A block of the stack, and of the row, of that number.
+    fn came(id: u64, stack: u32, size: u64, slack: u64, time_ns: u64) -> Allocation {
         Allocation {
             id,
-            row,
-            stack: row,
+            stack,
             thread: 0,
             size,
             slack,
@@ -424,9 +507,51 @@ mod tests {
         }
     }
 
+    /// A history with its ledger, whose rows are the stacks.
+    struct Told {
+        history: History,
+        ledger: Ledger,
+    }
+
+    impl Told {
+        fn new(temporary: Temporary) -> Told {
+            Told::since(0, temporary)
+        }
+
+        fn since(from_ns: u64, temporary: Temporary) -> Told {
+            let mut ledger = Ledger::new();
+            for stack in 0..4 {
+                ledger.row(stack, SizeClass(0));
+            }
+            Told {
+                history: History::since(from_ns, temporary),
+                ledger,
+            }
+        }
+
+        fn alloc(&mut self, came: &Allocation) {
+            let live = self.ledger.sample(came.stack, came.size, came.interval);
+            let weight = self.ledger.came(live);
+            self.history.alloc(came, live, &weight);
+        }
+
+        fn alloc_before(&mut self, came: &Allocation) {
+            let live = self.ledger.sample(came.stack, came.size, came.interval);
+            self.history.alloc_before(came, live);
+        }
+
+        fn free(&mut self, id: u64, time_ns: u64) {
+            self.history.went(&mut self.ledger, id, time_ns, End::Freed);
+        }
+
+        fn finish(self, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {
+            self.history.finish(&self.ledger, time_ns)
+        }
+    }
+
     /// Row 0: 100 from 0 to 4 ms. Row 1: 50 from 1 to 2 ms, 60 from 3 ms on.
     fn story() -> (Vec<Past>, Vec<Lifetimes>) {
-        let mut history = History::new(Temporary::within(MS));
+        let mut history = Told::new(Temporary::within(MS));
         history.alloc(&came(1, 0, 100, 12, 0));
         history.alloc(&came(2, 1, 50, 14, MS));
         history.free(2, 2 * MS);
@@ -466,7 +591,7 @@ mod tests {
 
     #[test]
     fn the_first_of_equal_maxima_counts() {
-        let mut history = History::new(Temporary::default());
+        let mut history = Told::new(Temporary::default());
         history.alloc(&came(1, 0, 100, 0, 0));
         history.free(1, 1);
         history.alloc(&came(2, 1, 100, 0, 2));
@@ -477,7 +602,7 @@ mod tests {
     #[test]
     fn temporary_counts_the_allocations_of_its_own_thread() {
         let temporary = |n| {
-            let mut history = History::new(Temporary {
+            let mut history = Told::new(Temporary {
                 within_ns: None,
                 before_allocations: Some(n),
             });
@@ -501,7 +626,7 @@ mod tests {
 
     #[test]
     fn what_was_inherited_is_held_and_not_temporary_and_has_no_lifetime() {
-        let mut history = History::new(Temporary {
+        let mut history = Told::new(Temporary {
             within_ns: Some(MS),
             before_allocations: Some(10),
         });
@@ -523,13 +648,13 @@ mod tests {
 
     #[test]
     fn what_went_before_what_is_known_begins_is_in_no_peak() {
-        let mut history = History::new(Temporary::default());
+        let mut history = Told::new(Temporary::default());
         history.alloc(&came(1, 0, 100, 0, 0));
         history.alloc(&came(2, 1, 30, 0, 0));
-        history.begin_at(5 * MS);
+        history.history.begin_at(5 * MS);
         history.alloc(&came(3, 2, 50, 0, 2 * MS));
         history.free(1, MS);
-        history.begun();
+        history.history.begun();
         history.alloc(&came(4, 2, 7, 0, 6 * MS));
         history.free(2, 7 * MS);
         let (pasts, _) = history.finish(8 * MS);
@@ -539,7 +664,7 @@ mod tests {
 
     #[test]
     fn growth_knows_what_was_there_before_the_window() {
-        let mut history = History::since(2 * MS, Temporary::default());
+        let mut history = Told::since(2 * MS, Temporary::default());
         history.alloc_before(&came(1, 0, 100, 0, 0));
         history.alloc_before(&came(2, 1, 50, 0, MS));
         history.alloc_before(&came(3, 1, 70, 0, MS));
@@ -564,10 +689,10 @@ mod tests {
     /// goes at 9 ms, one comes at 6 ms and stays.
     #[test]
     fn what_was_before_is_known_begins_is_held_since_then_and_has_no_lifetime() {
-        let mut history = History::new(Temporary::within(10 * MS));
-        history.begin_at(5 * MS);
+        let mut history = Told::new(Temporary::within(10 * MS));
+        history.history.begin_at(5 * MS);
         history.alloc(&came(1, 0, 100, 0, 2 * MS));
-        history.begun();
+        history.history.begun();
         history.alloc(&came(2, 1, 100, 0, 5 * MS));
         history.alloc(&came(3, 2, 100, 0, 6 * MS));
         history.free(1, 7 * MS);
@@ -593,7 +718,7 @@ mod tests {
     /// Rows whose blocks were in use before the window, and only grew or shrank in it.
     #[test]
     fn what_was_there_before_the_window_is_held_by_nobody_in_it() {
-        let mut history = History::since(2 * MS, Temporary::within(10 * MS));
+        let mut history = Told::since(2 * MS, Temporary::within(10 * MS));
         history.alloc_before(&came(1, 0, 100, 5, MS));
         history.alloc_before(&came(2, 1, 100, 5, MS));
         history.free(1, 3 * MS);
@@ -626,12 +751,12 @@ mod tests {
     /// As above, and nothing larger comes: the peak is where what is known begins.
     #[test]
     fn where_it_begins_may_be_the_peak() {
-        let mut history = History::new(Temporary::default());
-        history.begin_at(5 * MS);
+        let mut history = Told::new(Temporary::default());
+        history.history.begin_at(5 * MS);
         history.alloc(&came(1, 0, 100, 0, 0));
         history.alloc(&came(2, 1, 30, 0, 0));
         history.free(1, MS);
-        history.begun();
+        history.history.begun();
         history.free(2, 7 * MS);
         history.alloc(&came(3, 0, 20, 0, 8 * MS));
         let (pasts, _) = history.finish(9 * MS);

@@ -29,6 +29,7 @@ impl Estimate {
     }
 
     /// Removes a sample that was added before.
+    #[inline]
     pub fn remove(&mut self, weight: &Weight) {
         debug_assert!(
             self.samples > 0,
@@ -37,8 +38,10 @@ impl Estimate {
         self.samples = self.samples.saturating_sub(1);
         self.objects -= weight.objects;
         self.bytes -= weight.bytes;
-        self.objects_variance -= weight.objects_variance;
-        self.bytes_variance -= weight.bytes_variance;
+        if !weight.is_exact() {
+            self.objects_variance -= weight.objects_variance;
+            self.bytes_variance -= weight.bytes_variance;
+        }
     }
 
     /// Adds the samples of another estimate, which are disjoint from these.

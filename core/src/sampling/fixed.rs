@@ -46,12 +46,21 @@ impl Fixed {
     #[inline]
     #[must_use]
     pub fn times(self, factor: i128) -> Self {
-        Fixed(self.0.saturating_mul(factor))
+        match (i64::try_from(self.0), i64::try_from(factor)) {
+            // One instruction; the product of 128 bits is a call.
+            (Ok(number), Ok(factor)) => Fixed(i128::from(number) * i128::from(factor)),
+            _ => Fixed(self.0.saturating_mul(factor)),
+        }
     }
 
     /// Returns the nearest floating-point number.
+    #[inline]
     pub fn to_f64(self) -> f64 {
-        self.0 as f64 / Self::ONE
+        match i64::try_from(self.0) {
+            // One instruction; the cast from 128 bits is a call.
+            Ok(small) => small as f64 / Self::ONE,
+            Err(_) => self.0 as f64 / Self::ONE,
+        }
     }
 
     /// Returns the whole number below, and the rest in units of 2^-32. Negative numbers become
@@ -116,6 +125,17 @@ mod tests {
                 let nearest = (value * Fixed::ONE).round() as i128;
                 prop_assert_eq!(Fixed::from_f64(value).to_bits(), nearest, "{}", value);
             }
+        }
+    }
+
+    proptest! {
+        /// Around the limit of the short paths, and anywhere.
+        #[test]
+        fn short_paths_compute_the_same(bits in any::<i128>(), shift in 0u32..127, factor in any::<i128>(), other in 0u32..127) {
+            let (bits, factor) = (bits >> shift, factor >> other);
+            let number = Fixed::from_bits(bits);
+            prop_assert_eq!(number.times(factor).to_bits(), bits.saturating_mul(factor));
+            prop_assert_eq!(number.to_f64().to_bits(), (bits as f64 / Fixed::ONE).to_bits());
         }
     }
 

@@ -125,17 +125,26 @@ impl Weight {
         self.bytes
     }
 
+    /// Returns the variance of the number of bytes in the form of their sums.
+    #[inline]
+    pub fn bytes_variance_fixed(&self) -> Fixed {
+        self.bytes_variance
+    }
+
     /// Returns the number of blocks.
+    #[inline]
     pub fn objects_f64(&self) -> f64 {
         self.objects.to_f64()
     }
 
     /// Returns the number of blocks and its variance.
+    #[inline]
     pub fn objects_f64_with_variance(&self) -> (f64, f64) {
         (self.objects.to_f64(), self.objects_variance.to_f64())
     }
 
     /// Returns the number of bytes and its variance.
+    #[inline]
     pub fn bytes_f64_with_variance(&self) -> (f64, f64) {
         (self.bytes.to_f64(), self.bytes_variance.to_f64())
     }

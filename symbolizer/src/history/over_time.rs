@@ -24,8 +24,11 @@ impl OverTime {
         let (_, bytes_variance) = weight.bytes_f64_with_variance();
         self.object_us += weight.objects_fixed().times(factor);
         self.byte_us += weight.bytes_fixed().times(factor);
-        self.object_us_variance += objects_variance * square;
-        self.byte_us_variance += bytes_variance * square;
+        // Nothing is unsure about most samples of a long log: all allocations are recorded.
+        if bytes_variance > 0.0 || objects_variance > 0.0 {
+            self.object_us_variance += objects_variance * square;
+            self.byte_us_variance += bytes_variance * square;
+        }
     }
 
     /// Adds another sum, of other samples.

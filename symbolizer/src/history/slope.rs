@@ -88,9 +88,11 @@ impl Moments {
     fn add(&mut self, weight: f64, variance: f64, l: f64, q: f64) {
         self.l += weight * l;
         self.q += weight * q;
-        self.ll += variance * l * l;
-        self.lq += variance * l * q;
-        self.qq += variance * q * q;
+        if variance > 0.0 {
+            self.ll += variance * l * l;
+            self.lq += variance * l * q;
+            self.qq += variance * q * q;
+        }
     }
 
     /// The mean over a window of `t` seconds.

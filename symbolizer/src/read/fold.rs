@@ -12,15 +12,16 @@ pub(crate) mod mapped;
 pub(crate) mod pages;
 pub(crate) mod resume;
 pub(crate) mod room;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::history::Allocation;
-use crate::history::History;
 use crate::history::curve::Curve;
 use crate::history::pages::PagesOfBlock;
 use crate::history::spikes::Point;
 use crate::history::temporary::Temporary;
+use crate::history::{Allocation, End, History};
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{
     Alloc, Counter, Event, Free, MappingChange, MemoryReading, Module, PageReading, Record, Stack,
@@ -235,7 +236,7 @@ impl Fold {
         profile.peak = Some(self.peak);
         if let Some(history) = self.history.clone() {
             let end_ns = profile.run.duration_ns;
-            (profile.pasts, profile.lifetimes) = history.finish(end_ns);
+            (profile.pasts, profile.lifetimes) = history.finish(&self.ledger, end_ns);
         }
         profile
     }
@@ -243,7 +244,9 @@ impl Fold {
     /// By row, what is in use of blocks that were allocated after that time; nothing without pasts.
     pub(crate) fn in_use_since(&self, time_ns: u64) -> Vec<Estimate> {
         let history = self.history.as_ref();
-        history.map_or_else(Vec::new, |history| history.in_use_since(time_ns))
+        history.map_or_else(Vec::new, |history| {
+            history.in_use_since(&self.ledger, time_ns)
+        })
     }
 
     /// The run so far: what ran, and how it ended if it did.
@@ -297,19 +300,27 @@ impl Fold {
         if self.span.is_some_and(is_after) {
             return;
         }
-        if let Some(history) = &mut self.history {
-            match free.thread {
-                WITH_ITS_PROCESS => history.left(free.id, free.time_ns),
-                _ => history.free(free.id, free.time_ns),
-            }
-        }
+        let end = match free.thread {
+            WITH_ITS_PROCESS => End::Left,
+            _ => End::Freed,
+        };
+        self.end_block(free, end);
+    }
+
+    /// Takes a block out of what is in use.
+    fn end_block(&mut self, free: &Free, end: End) {
         self.average_free(free);
-        match self.ledger.free(free.id) {
+        let (id, time_ns) = (free.id, free.time_ns);
+        let known = match &mut self.history {
+            Some(history) => history.went(&mut self.ledger, id, time_ns, end),
+            None => self.ledger.free(id),
+        };
+        match known {
             Some(_) => {
                 self.gives_back_block();
                 self.keeper.free(free);
             }
-            None => self.free_of_unknown(free.id),
+            None => self.free_of_unknown(id),
         }
     }
 
@@ -444,8 +455,9 @@ impl Fold {
             let end_ns = self
                 .span
                 .map_or(self.profile.run.duration_ns, |span| span.to.time_ns());
-            self.profile.courses = history.take_courses(end_ns).unwrap_or_default();
-            (self.profile.pasts, self.profile.lifetimes) = history.finish(end_ns);
+            let courses = history.take_courses(&self.ledger, end_ns);
+            self.profile.courses = courses.unwrap_or_default();
+            (self.profile.pasts, self.profile.lifetimes) = history.finish(&self.ledger, end_ns);
         }
         let survived = self.span.and_then(|span| span.survived_ns);
         if survived.is_some() {
@@ -484,7 +496,7 @@ impl Fold {
             && self.pages.counts(part, self.records)
         {
             for block in &part.blocks {
-                history.pages(block.id, |size| PagesOfBlock {
+                history.pages(&mut self.ledger, block.id, |size| PagesOfBlock {
                     touched: block.touch.bytes(size),
                     slab: block.slab.map(|slab| (slab.free, slab.live)),
                 });
@@ -553,9 +565,8 @@ impl Fold {
             return;
         }
         let index = self.stack_in_use(alloc.stack, alloc.time_ns);
-        let came = |row| Allocation {
+        let came = Allocation {
             id: alloc.id,
-            row,
             stack: index,
             thread: alloc.thread,
             size: alloc.size,
@@ -565,18 +576,31 @@ impl Fold {
             inherited: is_inherited(alloc),
         };
         if is_before {
-            let row = self.ledger.row(index, SizeClass::of(alloc.size));
             if let Some(history) = &mut self.history {
-                history.alloc_before(&came(row));
+                let row = self.ledger.row(index, SizeClass::of(alloc.size));
+                let live = self.ledger.sample(row, alloc.size, alloc.interval);
+                history.alloc_before(&came, live);
             }
             return;
         }
         let seen = &mut self.profile.run.intervals_seen;
         let (least, most) = seen.unwrap_or((alloc.interval, alloc.interval));
         *seen = Some((least.min(alloc.interval), most.max(alloc.interval)));
-        let (row, weight) = self
-            .ledger
-            .alloc(alloc.id, index, alloc.size, alloc.interval);
+        let weight = match &mut self.history {
+            // The history remembers the block for the ledger, too: most of the time of a long log
+            // goes into looking up blocks.
+            Some(history) => {
+                let row = self.ledger.row(index, SizeClass::of(alloc.size));
+                let live = self.ledger.sample(row, alloc.size, alloc.interval);
+                let weight = self.ledger.came(live);
+                history.alloc(&came, live, &weight);
+                weight
+            }
+            None => {
+                let ledger = &mut self.ledger;
+                ledger.alloc(alloc.id, index, alloc.size, alloc.interval).1
+            }
+        };
         self.average_alloc(index, &weight, alloc.time_ns);
         if !is_inherited(alloc) && !self.resuming {
             let weight = weight.on_the_line(alloc.size);
@@ -593,11 +617,8 @@ impl Fold {
                 is_gone: false,
             };
         }
-        if let Some(history) = &mut self.history {
-            history.alloc(&came(row));
-        }
         if let Some(paired) = &mut self.paired {
-            paired.alloc(&came(row), self.records);
+            paired.alloc(&came, self.records);
         }
         self.keeper.alloc(alloc, index);
     }

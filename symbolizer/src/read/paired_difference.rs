@@ -256,7 +256,6 @@ mod tests {
     fn came(id: u64, size: u64, time_ns: u64) -> Allocation {
         Allocation {
             id,
-            row: 0,
             stack: 0,
             thread: 0,
             size,

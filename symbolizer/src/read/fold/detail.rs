@@ -1,9 +1,7 @@
 //! Detail keeper: collects the rows by thread, the events of sampled blocks, and the spikes during
 //! a fold.
 
-use std::collections::HashMap;
-
-use heapprof_core::{Estimate, Ledger, Row, SizeClass};
+use heapprof_core::{Estimate, Ledger, NumberMap, Row, SizeClass};
 use heapprof_format::{Alloc, Free};
 
 use crate::history::spikes::{Point, SpikesSoFar};
@@ -16,7 +14,7 @@ pub(crate) struct Keeper {
     wanted: Detail,
     ledger: Ledger,
     /// (stack, thread) -> the number that the ledger knows it by, and back.
-    number_of: HashMap<(u32, u32), u32>,
+    number_of: NumberMap<(u32, u32), u32>,
     pairs: Vec<(u32, u32)>,
     events: Vec<Event>,
     spikes: SpikesSoFar,

@@ -43,7 +43,12 @@ impl Fold {
     /// To be called before the free is taken.
     pub(super) fn average_free(&mut self, free: &Free) {
         if let Some(averages) = &mut self.averages
-            && let Some(block) = self.ledger.block(free.id)
+            && let Some(block) = match &self.history {
+                Some(history) => history
+                    .sample(free.id)
+                    .map(|live| self.ledger.block_of(live)),
+                None => self.ledger.block(free.id),
+            }
         {
             let weight = self.ledger.weight(block.size, block.interval);
             averages.change(block.stack, &weight, -1.0, free.time_ns);

@@ -5,6 +5,7 @@ use heapprof_core::{Estimate, Fixed, Ledger, SizeClass};
 use heapprof_format::{Alloc, Checkpoint, Free, Passed, Record, Sums};
 
 use super::Fold;
+use crate::history::End;
 use crate::history::spikes::Point;
 use crate::model::peak::Peak;
 use crate::model::span::Cut;
@@ -101,20 +102,10 @@ impl Fold {
         if let Some(paired) = &mut self.paired {
             paired.free(free.id, self.records, free.time_ns);
         }
-        if let Some(history) = &mut self.history {
-            history.free(free.id, free.time_ns);
-        }
         let in_use = |ledger: &Ledger| ledger.total().in_use.bytes_fixed();
         let before = in_use(&self.ledger);
-        self.average_free(free);
-        match self.ledger.free(free.id) {
-            Some(_) => {
-                self.gives_back_block();
-                self.inherited -= before - in_use(&self.ledger);
-                self.keeper.free(free);
-            }
-            None => self.free_of_unknown(free.id),
-        }
+        self.end_block(free, End::Freed);
+        self.inherited -= before - in_use(&self.ledger);
     }
 
     /// An event that is later than the checkpoint shows that its end was in a part that is damaged.
