@@ -308,6 +308,31 @@ mod tests {
         assert_eq!(ledger.total(), Totals::default());
     }
 
+    #[test]
+    fn a_caller_may_remember_samples_itself() {
+        let (mut own, mut ledger) = (Ledger::new(), Ledger::new());
+        let samples = [(0, 100, 1), (1, 5000, 4096), (0, 100, 4096)];
+        for (id, (stack, size, interval)) in (0..).zip(samples) {
+            let (row, weight) = ledger.alloc(id, stack, size, interval);
+            let own_row = own.row(stack, SizeClass::of(size));
+            let live = own.sample(own_row, size, interval);
+            assert_eq!((live.row, own.weight_of(live)), (row, weight));
+            let block = Block {
+                stack,
+                size,
+                interval,
+            };
+            assert_eq!(own.block_of(live), block);
+            assert_eq!(own.came(live), weight);
+            if id == 1 {
+                ledger.free(id);
+                assert_eq!(own.went(live), weight);
+            }
+        }
+        assert!(own.rows().eq(ledger.rows()));
+        assert_eq!((own.total(), own.live()), (ledger.total(), 0));
+    }
+
     proptest! {
         /// A ledger that resumes from another's state is equal to it, to the last bit.
         #[test]

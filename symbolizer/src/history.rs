@@ -2,8 +2,9 @@
 //! say.
 //!
 //! It knows the peak, temporary blocks, lifetimes, memory held over time, growth and slack. Its
-//! rows are those of a [`Ledger`](heapprof_core::Ledger) that takes the same events. Memory is
-//! needed for live blocks, rows and stacks, not for events.
+//! rows are those of a [`Ledger`](heapprof_core::Ledger) that takes the same events. It remembers
+//! the blocks in use for that ledger as well. Most of the time of a long log goes into looking up
+//! blocks, so there is one map. Memory is needed for live blocks, rows and stacks, not for events.
 //!
 //! The state of every row at the global maximum is found in the same pass, without a copy of all
 //! rows at each new maximum. Maxima are numbered. If a row is about to change, and has not changed

@@ -57,10 +57,17 @@ impl Fixed {
     #[inline]
     pub fn to_f64(self) -> f64 {
         match i64::try_from(self.0) {
-            // One instruction; the cast from 128 bits is a call.
             Ok(small) => small as f64 / Self::ONE,
-            Err(_) => self.0 as f64 / Self::ONE,
+            Err(_) => self.large_to_f64(),
         }
+    }
+
+    /// The cast from 128 bits is a call. It is not inlined: a compiler that sees both casts makes
+    /// them one.
+    #[cold]
+    #[inline(never)]
+    fn large_to_f64(self) -> f64 {
+        self.0 as f64 / Self::ONE
     }
 
     /// Returns the whole number below, and the rest in units of 2^-32. Negative numbers become

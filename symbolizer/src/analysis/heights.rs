@@ -42,8 +42,8 @@ impl Heights {
         behind: &[u64],
         mut progress: impl FnMut(u64),
     ) -> Result<Heights, ReadError> {
-        // Pasts know as much as there is to know of a peak before the checkpoint. They take thrice
-        // the time.
+        // Pasts know as much as there is to know of a peak before the checkpoint. They take more
+        // time.
         let needs_pasts = rows == Rows::Whole && whole.run.checkpoint.is_some();
         let fold = Fold::keeping(rows.detail());
         let mut climb = Climb {

@@ -89,7 +89,7 @@ pub struct Reading {
     /// The events that count.
     pub view: View,
     /// True if pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
-    /// temporary. They take memory for live blocks once more.
+    /// temporary. They take some more memory for each live block.
     pub pasts: Option<Temporary>,
     /// True if the courses of all stacks are wanted beside the pasts ([`Profile::courses`]).
     pub courses: bool,

@@ -587,8 +587,7 @@ impl Fold {
         let (least, most) = seen.unwrap_or((alloc.interval, alloc.interval));
         *seen = Some((least.min(alloc.interval), most.max(alloc.interval)));
         let weight = match &mut self.history {
-            // The history remembers the block for the ledger, too: most of the time of a long log
-            // goes into looking up blocks.
+            // It remembers the block for the ledger, too.
             Some(history) => {
                 let row = self.ledger.row(index, SizeClass::of(alloc.size));
                 let live = self.ledger.sample(row, alloc.size, alloc.interval);

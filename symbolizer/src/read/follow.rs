@@ -61,8 +61,8 @@ pub(crate) struct Options {
     pub(crate) averages_since_ns: Option<u64>,
     /// The room of all followers, and the most that this one may take of it.
     pub(crate) room: Option<(Arc<SharedRoom>, u64)>,
-    /// Keeps the past of all rows as well, and the curve. This takes memory for live blocks once
-    /// more.
+    /// Keeps the past of all rows as well, and the curve. This takes some more memory for each live
+    /// block.
     pub(crate) past: Option<Temporary>,
 }
 

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Bytes, Explanation, Moment, Printable, Profile, Reading, ResidentMemory, SiteKey, Statement,
-    View, cut_front, cut_function,
+    Bytes, Detail, Explanation, LogPart, Moment, Printable, Profile, Reading, ResidentMemory,
+    SiteKey, Statement, View, ViewError, cut_front, cut_function, note_life,
 };
 
 use crate::cli::inputs::one;
@@ -72,7 +72,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         && let Some(end_ns) = profile.end_of_use_ns()
     {
         is_cut = true;
-        profile = input.read_part(&reading(View::At(Moment::After(end_ns))), |_| {})?;
+        let log = LogPart::from(input.log()?);
+        let cut =
+            log.profile_with_courses(Detail::default(), DEFAULT_TEMPORARY, Some(end_ns), |_| {});
+        let cut = cut.map_err(|error| input.view_error(ViewError::Read(error)))?;
+        // The faults of the file are known from all of it.
+        let account = std::mem::replace(&mut profile, cut).account;
+        profile.account = account;
+        note_life(&mut profile.run);
     }
     let mut symbols = args.places.symbols(&file, &profile)?;
     let memory = ResidentMemory::of(&profile); // of the whole process

@@ -1,5 +1,6 @@
 //! `heapprof report`: writes a page for a browser.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
@@ -126,49 +127,56 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     });
 
     let until_ns = profile.end_of_use_ns();
-    let cut = until_ns.map(|ns| explained_up_to(Some(ns))).transpose()?;
-    let explained = cut.as_ref().unwrap_or(&profile);
-    let explanation = Explanation::of(explained, &symbols);
-    let pasts = SitePasts::of(explained, &kept, &sites);
-    // Courses have a hundred numbers of each stack, and the page has none of these.
-    drop(cut);
-    profile.courses = Courses::default();
+    let explain = || {
+        let cut = until_ns.map(|ns| explained_up_to(Some(ns))).transpose()?;
+        let explained = cut.as_ref().unwrap_or(&profile);
+        let explanation = Explanation::of(explained, &symbols);
+        Ok::<_, Failure>((explanation, SitePasts::of(explained, &kept, &sites)))
+    };
 
     let dimensions = Dimensions::of(&profile, &symbols);
     let spikes = spikes(&profile);
     let records: Vec<u64> = spikes.iter().map(|it| it.peak.record).collect();
     let times: Vec<u64> = spikes.iter().map(|it| it.peak.time_ns).collect();
     let progress = Progress::bytes("drawing", input.len());
-    let drawn = timeline_with_surroundings(
-        log,
-        &profile,
-        args.steps,
-        Groups {
-            rows: dimensions.rows(),
-            count: kept.groups() + dimensions.groups(),
-            of: |row: usize| {
-                let stack = match dimensions.rows() {
-                    Rows::Whole => profile.rows.get(row).map(|it| it.stack),
-                    Rows::ByThread => {
-                        let threads = profile.detail.threads.as_ref();
-                        threads.and_then(|it| it.get(row)).map(|it| it.row.stack)
-                    }
-                };
-                let group = stack.and_then(|stack| kept.group_of(stack));
-                let others = dimensions.groups_of(row).map(|it| kept.groups() + it);
-                group.into_iter().chain(others)
+    // Both read the log once more.
+    let (explained, drawn) = std::thread::scope(|scope| {
+        let explained = scope.spawn(explain);
+        let drawn = timeline_with_surroundings(
+            log,
+            &profile,
+            args.steps,
+            Groups {
+                rows: dimensions.rows(),
+                count: kept.groups() + dimensions.groups(),
+                of: |row: usize| {
+                    let stack = match dimensions.rows() {
+                        Rows::Whole => profile.rows.get(row).map(|it| it.stack),
+                        Rows::ByThread => {
+                            let threads = profile.detail.threads.as_ref();
+                            threads.and_then(|it| it.get(row)).map(|it| it.row.stack)
+                        }
+                    };
+                    let group = stack.and_then(|stack| kept.group_of(stack));
+                    let others = dimensions.groups_of(row).map(|it| kept.groups() + it);
+                    group.into_iter().chain(others)
+                },
+                looks: Looks {
+                    groups: &records,
+                    ..Looks::default()
+                },
             },
-            looks: Looks {
-                groups: &records,
-                ..Looks::default()
-            },
-        },
-        &times,
-        |totals| ReportMoment::from(totals),
-        |offset| progress.at(offset),
-    );
+            &times,
+            |totals| ReportMoment::from(totals),
+            |offset| progress.at(offset),
+        );
+        (explained.join(), drawn)
+    });
     progress.finish();
     let (timeline, surroundings) = drawn.map_err(failed)?;
+    let (explanation, pasts) = explained.unwrap_or_else(|panic| resume_unwind(panic))?;
+    // Courses have a hundred numbers of each stack, and the page has none of these.
+    profile.courses = Courses::default();
 
     args.fold.apply(&mut profile, &mut symbols);
     let report = Report {
