@@ -3,7 +3,7 @@
 use crate::common::history::{History, S, asked, folder};
 use crate::common::processes::begin;
 use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
-use heapprof_format::Start;
+use heapprof_format::{Counter, Start};
 
 /// The exit status, and what was said.
 fn status(args: &[&str]) -> (i32, String) {
@@ -323,4 +323,22 @@ fn a_process_that_runs_is_said_to_run_and_can_be_judged() {
     let info = stdout(&heapprof(&["info", &file]));
     assert!(info.contains("still runs"), "{info}");
     assert!(!info.contains("killed"), "{info}");
+}
+
+/// A dump that was not written is told, and the log lacks nothing for it.
+#[test]
+fn a_log_without_one_of_its_dumps_is_complete() {
+    for (counter, is_complete) in [(Counter::LostDumps, true), (Counter::LostQueueFull, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = LogBuilder::new(1);
+        let stack = log.stack(&[1, 2]);
+        log.alloc(stack, 1000);
+        log.counters(&[(Counter::SampledAllocs, 1), (counter, 1)]);
+        let file = write(folder.path(), "a.heaplog", &log.end());
+        let file = file.display().to_string();
+        let top = crate::common::json(&["top", "--json", &file]);
+        assert_eq!(top["complete"], is_complete, "{counter:?}: {top}");
+        let info = crate::common::ok(&["info", &file]);
+        assert!(info.contains(counter.describe()), "{info}");
+    }
 }

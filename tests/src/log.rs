@@ -62,6 +62,22 @@ pub struct Block {
 }
 
 impl Log {
+    /// Reads the log that a program is writing to a folder. `None`: there is no record yet. The
+    /// file is there before its first record.
+    ///
+    /// # Panics
+    /// If the folder cannot be read.
+    #[track_caller]
+    pub fn so_far(folder: &Path) -> Option<Log> {
+        let files = fs::read_dir(folder).expect("a folder");
+        let paths = files.filter_map(|file| Some(file.ok()?.path()));
+        let mut logs = paths.filter(|path| path.extension().is_some_and(|it| it == "heaplog"));
+        let path = logs.next()?;
+        let bytes = fs::read(&path).ok()?;
+        profile_of_log(&bytes, |_| {}).ok()?;
+        Some(Log::read(&path))
+    }
+
     /// Reads a log.
     ///
     /// # Panics

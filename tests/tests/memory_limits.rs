@@ -45,11 +45,7 @@ const GROWS: &str = r#"
 
 /// The markers of the log so far that are about memory.
 fn markers(folder: &Path) -> Vec<String> {
-    let files = fs::read_dir(folder)
-        .unwrap()
-        .map(|file| file.unwrap().path());
-    let mut logs = files.filter(|path| path.extension().is_some_and(|it| it == "heaplog"));
-    let log = logs.next().map(|path| Log::read(&path));
+    let log = Log::so_far(folder);
     let names = log.iter().flat_map(Log::markers);
     names
         .filter(|name| name.contains("memory at "))

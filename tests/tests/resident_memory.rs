@@ -175,14 +175,7 @@ fn huge_pages_are_in_the_account() {
     run = run.arg("huge").arg(&until);
     let mut running = run.start();
     let told = |running: &Running| {
-        let files = std::fs::read_dir(running.folder()).unwrap();
-        let mut logs = files
-            .map(|file| file.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|it| it == "heaplog"));
-        // The file is there before its first record.
-        let path = logs.next()?;
-        let is_begun = std::fs::metadata(&path).is_ok_and(|it| it.len() > 100);
-        let log = is_begun.then(|| Log::read(&path))?;
+        let log = Log::so_far(running.folder())?;
         log.readings().last()?.get(MemoryField::HugePages)
     };
     let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");

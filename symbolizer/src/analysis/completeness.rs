@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use heapprof_format::EndReason;
+use heapprof_format::{Counter, EndReason};
 
 use crate::analysis::health::unsampled_bytes;
 use crate::analysis::recording_conditions::{NAMED, seconds};
@@ -245,7 +245,9 @@ impl Profile {
     /// Says that records were lost, or could not be used.
     fn lost(&self) -> Option<String> {
         let account = &self.account;
-        let counted: u64 = account.losses().map(|(_, n)| n).sum();
+        // A dump that was not written can be made from the log.
+        let of_records = (account.losses()).filter(|(counter, _)| *counter != Counter::LostDumps);
+        let counted: u64 = of_records.map(|(_, n)| n).sum();
         let unusable = [
             account.unknown_stacks,
             account.implausible,
