@@ -77,6 +77,11 @@ impl ControlPage {
         self.magic.store(MAGIC, Ordering::Release);
     }
 
+    /// Closes the page: no command is answered from here on. The controlled process calls it.
+    pub fn close(&self) {
+        self.magic.store(0, Ordering::Release);
+    }
+
     /// Returns true if the page has this version and belongs to that process.
     pub fn is_of(&self, pid: u32) -> bool {
         self.magic.load(Ordering::Acquire) == MAGIC && self.pid.load(Ordering::Relaxed) == pid

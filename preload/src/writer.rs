@@ -31,7 +31,7 @@ use crate::os::clock::{self, Clock};
 use crate::os::{fd_table, sys};
 #[cfg(feature = "attach")]
 use crate::recording::attach_block;
-use crate::recording::events::NoteKind;
+use crate::recording::events::{MappingEvent, NoteKind};
 use crate::recording::request_word::{
     self, DUMP, END, END_FLUSH, EXEC_FLUSH, FINISH, Rendezvous, SEATS, THREAD_STOP,
 };
@@ -141,6 +141,10 @@ pub(crate) struct Writer {
     memory: MemoryReadings,
     pages: PageReadings,
     mappings: RecordedMappings,
+    /// Changes of the mappings that are polled and may not be delivered yet.
+    waiting_mappings: Vec<MappingEvent>,
+    /// Those that were taken from their queue for an account of the mappings, for the next poll.
+    early_mappings: Vec<MappingEvent>,
     /// The source of events.
     source: EventSource,
     /// Converts ticks of events into times, and into the log's unit.
@@ -188,6 +192,8 @@ impl Writer {
             memory: MemoryReadings::new(settings.memory_interval_ms, clock::now_ns()),
             pages: PageReadings::new(settings, clock::now_ns()),
             mappings: RecordedMappings::default(),
+            waiting_mappings: Vec::new(),
+            early_mappings: Vec::new(),
             source: EventSource::default(),
             clock: Clock::new(),
             scale: Scale::default(),
@@ -398,6 +404,7 @@ impl Writer {
             #[cfg(feature = "attach")]
             if attach_block::is_end_asked() {
                 phase::end();
+                session.page.close(); // who asks from here on is told at once
                 request_word::post(END);
                 continue;
             }

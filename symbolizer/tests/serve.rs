@@ -772,12 +772,7 @@ fn what_cannot_be_served_is_said_with_the_way_out() {
         (&["--listen", "nonsense"], None, 1, "127.0.0.1:7070"),
         (&["nowhere"], None, 1, "no such folder, log or process"),
         (&["4294967295"], None, 1, "there is no such process"),
-        (
-            &[&own],
-            None,
-            1,
-            "if it has a log, name the log or its folder",
-        ),
+        (&[&own], None, 1, "if it has a log, name the log"),
         (&["--token-file", "none"], None, 1, "--token-file none"),
     ] {
         let (code, text) = said(args, token);

@@ -143,6 +143,12 @@ impl Waterfall {
             }
             (recorded, unrecorded) => (recorded, unrecorded, None),
         };
+        // What the blocks have beyond all mappings was never touched.
+        let beyond = rest.map_or(0, |rest| rest.min(0));
+        let untouched = match get(Field::HeapUntouched) {
+            None if beyond == 0 => None,
+            untouched => Some(beyond.saturating_sub(untouched.unwrap_or(0))),
+        };
         let parts = [
             (MemoryPart::InUse, in_use),
             (MemoryPart::Slack, slack),
@@ -157,13 +163,10 @@ impl Waterfall {
             (MemoryPart::Variables, get(Field::Variables)),
             (MemoryPart::Mapped, recorded),
             (MemoryPart::MappedUnrecorded, unrecorded),
-            (MemoryPart::MappedRest, rest),
+            (MemoryPart::MappedRest, rest.map(|rest| rest.max(0))),
             (MemoryPart::File, get(Field::File)),
             (MemoryPart::Shared, get(Field::Shared)),
-            (
-                MemoryPart::Untouched,
-                get(Field::HeapUntouched).map(|bytes| -bytes),
-            ),
+            (MemoryPart::Untouched, untouched),
             (MemoryPart::Swapped, get(Field::Swapped).map(|bytes| -bytes)),
         ];
         let known = parts.into_iter();
@@ -320,6 +323,22 @@ mod tests {
         assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(5));
         assert_eq!(mib(&waterfall, MemoryPart::Mapped), None);
         assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(1));
+    }
+
+    /// With the program's own allocator, whose pages are not told from others.
+    #[test]
+    fn blocks_beyond_all_mappings_were_never_touched() {
+        let own = reading(&[
+            (Field::Resident, 60),
+            (Field::Mapped, 30),
+            (Field::MappedUnrecorded, 20),
+            (Field::HeapUntouched, 1),
+        ]);
+        let waterfall = Waterfall::of(&own, blocks(238, 2)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(0));
+        assert_eq!(mib(&waterfall, MemoryPart::Untouched), Some(-191));
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(11));
     }
 
     #[test]

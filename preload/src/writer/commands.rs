@@ -18,6 +18,7 @@ use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::dump::snapshot::{Context, Snapshot};
 use crate::writer::kept_stacks::KeptStack;
+use crate::writer::memory_readings::Cause;
 use heapprof_core::{Ledger, RateLimit};
 use std::sync::atomic::Ordering;
 
@@ -68,8 +69,8 @@ impl Writer {
         request.answer(answer);
     }
 
-    /// Executes `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, `pages [addresses]`, or
-    /// `dump [REASON]`.
+    /// Executes `status`, `start`, `stop`, `interval BYTES`, `mark NAME`, `memory`,
+    /// `pages [addresses]`, or `dump [REASON]`.
     fn command(&mut self, session: &Session, command: &str) -> Result<String, String> {
         let (verb, rest) = command.split_once(' ').unwrap_or((command, ""));
         self.is_provisional &= verb == "status";
@@ -84,8 +85,10 @@ impl Writer {
             ("mark", name) => {
                 let kept = name.chars().take(MAX_NAME).collect();
                 self.note(clock::now_ns(), NoteKind::Marker(kept));
+                self.flush(); // so that the log has it with the answer
                 Ok(format!("marked as {name:?}"))
             }
+            ("memory", "") => self.read_memory_on_request(session),
             ("pages", "") => self.take_page_reading(session, false),
             ("pages", "addresses") => self.take_page_reading(session, true),
             ("dump", _) if !self.dump_limit.take(clock::now_ns()) => Err(format!(
@@ -97,6 +100,17 @@ impl Writer {
                 "this library ({}) does not know the command {command:?}",
                 env!("CARGO_PKG_VERSION")
             )),
+        }
+    }
+
+    /// Takes a reading of the memory, with all that was allocated before it.
+    fn read_memory_on_request(&mut self, session: &Session) -> Result<String, String> {
+        self.drain_all(session);
+        let reading = self.log_memory(Cause::Request);
+        self.flush();
+        match reading {
+            Some(_) => Ok("the memory was read".into()),
+            None => Err("readings are off (HEAPPROF_MEMORY_INTERVAL_MS=0)".into()),
         }
     }
 

@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use heapprof_core::{Freed, Merge, Origin, Sampled, SentStack, Sink};
 
 use crate::os::clock;
-use crate::recording::events::{FreeEvent, Note, NoteKind, SideEvent};
+use crate::recording::events::{FreeEvent, MappingEvent, Note, NoteKind, SideEvent};
 use crate::recording::session::{self, Session};
 
 /// A consumer of events: samples and frees, which come by the million, and all others.
@@ -77,8 +77,7 @@ impl EventSource {
             self.overflowed.push_back(free);
         }
         while let Some(event) = session.next_mapping() {
-            let (at, kind) = (event.at, NoteKind::Mapping(event));
-            self.add_note(Box::new(Note { at, kind }));
+            self.add_mapping(event);
         }
         // After these frees, so that their samples are older than `now`.
         let now = now();
@@ -94,6 +93,20 @@ impl EventSource {
                 SideEvent::Note(note) => self.add_note(note),
             }
         }
+    }
+
+    /// Adds a change of the mappings that was taken from the queue before a poll.
+    pub(crate) fn add_mapping(&mut self, event: MappingEvent) {
+        let (at, kind) = (event.at, NoteKind::Mapping(event));
+        self.add_note(Box::new(Note { at, kind }));
+    }
+
+    /// Returns the changes of the mappings that are polled and not delivered.
+    pub(crate) fn mappings(&self) -> impl Iterator<Item = MappingEvent> {
+        self.notes.iter().filter_map(|note| match note.kind {
+            NoteKind::Mapping(event) => Some(event),
+            _ => None,
+        })
     }
 
     fn add_note(&mut self, note: Box<Note>) {

@@ -198,8 +198,18 @@ impl Writer {
     }
 
     fn poll(&mut self, session: &Session) {
+        self.poll_early_mappings();
         self.source.poll(session);
+        self.waiting_mappings.clear();
+        self.waiting_mappings.extend(self.source.mappings());
         self.advance_clock();
+    }
+
+    /// Adds what an account of the mappings has taken from the queue.
+    fn poll_early_mappings(&mut self) {
+        for event in self.early_mappings.drain(..) {
+            self.source.add_mapping(event);
+        }
     }
 
     fn advance_clock(&mut self) {
@@ -485,6 +495,7 @@ impl Writer {
     /// Takes all events when the log ends: none stays.
     pub(super) fn drain_last(&mut self, session: &Session) {
         self.drain_all(session);
+        self.poll_early_mappings();
         self.source.poll_last(session);
         self.advance_clock();
         self.take(session, usize::MAX);

@@ -122,15 +122,19 @@ impl Account {
         counted: &AddressMap<()>,
         (stacks, all_are_known): (&[UsedStack], bool),
         recorded: &RecordedMappings,
+        waiting: Waiting<'_>,
     ) -> Option<Account> {
         let list = procfs::mappings()?
             .read_up_to(LONGEST_LIST, 64 << 10)
             .ok()
             .filter(|list| list.len() < LONGEST_LIST)?;
+        // After the list: a mapping in it whose event comes later has its stack by that event.
+        let waiting = waiting();
         let mut account = Parts {
             pages,
             pages_left: MOST_PAGES,
             recorded,
+            waiting: &waiting,
             recorded_bytes: 0,
             unrecorded_bytes: 0,
             by_name: BTreeMap::new(),
@@ -166,11 +170,24 @@ impl Account {
     }
 }
 
+/// Returns the ranges of mappings whose events are not delivered.
+pub(super) type Waiting<'a> = &'a mut dyn FnMut() -> AddressMap<()>;
+
+/// Returns the ranges that these events map with a stack.
+pub(super) fn ranges_of<'a>(events: impl Iterator<Item = &'a MappingEvent>) -> AddressMap<()> {
+    let mut ranges = AddressMap::new(MOST_RANGES);
+    for event in events.filter(|event| event.stack != 0 && event.len != MappingEvent::OF_THREAD) {
+        ranges.map(event.start..event.start.saturating_add(event.len), ());
+    }
+    ranges
+}
+
 /// The parts so far.
 struct Parts<'a> {
     pages: &'a Pagemap,
     pages_left: u64,
     recorded: &'a RecordedMappings,
+    waiting: &'a AddressMap<()>,
     recorded_bytes: u64,
     unrecorded_bytes: u64,
     /// Mapped and resident bytes.
@@ -183,7 +200,14 @@ impl Parts<'_> {
         ranges.divide(range, &mut |range, stack| {
             // Memory of a thread that has ended.
             let stack = stack.filter(|stack| !makers.contains(stack));
-            self.add_part(mapping, &range, stack)
+            if stack.is_some() {
+                return self.add_part(mapping, &range, stack);
+            }
+            let waiting = self.waiting;
+            waiting.divide(range, &mut |range, is_waiting| match is_waiting {
+                None => self.add_part(mapping, &range, None),
+                Some(()) => self.add_waiting(mapping, &range),
+            });
         });
     }
 
@@ -204,6 +228,14 @@ impl Parts<'_> {
         let sums = self.by_name.entry((stack, name.to_owned())).or_default();
         sums[0] += mapped;
         sums[1] += resident;
+    }
+
+    /// Adds the resident bytes of a mapping whose event comes later. The event has the rest.
+    fn add_waiting(&mut self, mapping: &Mapping, range: &Range<u64>) {
+        if mapping.perms.as_bytes().get(3) != Some(&b's') {
+            let touched = self.pages.touched(range, &mut self.pages_left);
+            self.recorded_bytes += touched.unwrap_or_default().anonymous;
+        }
     }
 
     fn add_part(&mut self, mapping: &Mapping, range: &Range<u64>, stack: Option<u32>) {

@@ -20,7 +20,7 @@ use crate::os::memory_limits::{self, LimitedCgroup};
 use crate::os::pagemap::Pagemap;
 use crate::os::{clock, procfs, sys};
 use crate::unwind::thread_stacks;
-use crate::writer::mapped_memory::{Account, RecordedMappings, UsedStack};
+use crate::writer::mapped_memory::{Account, RecordedMappings, UsedStack, Waiting};
 
 /// Most pages of one stack, mapping or module that are read.
 const MOST_PAGES: u64 = 64 << 10;
@@ -66,6 +66,8 @@ pub(super) enum Cause {
     Marker,
     /// A dump.
     Dump,
+    /// Somebody asks for one.
+    Request,
     /// The end of the log.
     End,
 }
@@ -89,6 +91,8 @@ pub(super) struct MemoryReadings {
     start_ns: u64,
     cgroup: Option<LimitedCgroup>,
     alarm: LimitAlarm,
+    /// By the kernel's count, which has what was resident between readings.
+    most_resident: u64,
 }
 
 impl MemoryReadings {
@@ -105,6 +109,7 @@ impl MemoryReadings {
             start_ns: now_ns,
             cgroup: None,
             alarm: LimitAlarm::default(),
+            most_resident: 0,
         }
     }
 
@@ -116,12 +121,13 @@ impl MemoryReadings {
     }
 
     /// Takes a reading, and with a detail the account of the mappings, of which `recorded` has the
-    /// stacks. `None`: there are no readings, or this one would cost too much.
+    /// stacks, and `waiting` those whose stacks come later. `None`: there are no readings, or this one would cost too much.
     pub(super) fn take(
         &mut self,
         cause: Cause,
         modules: &[Module],
         recorded: &RecordedMappings,
+        waiting: Waiting<'_>,
         start_ns: u64,
     ) -> Option<(MemoryReading, Option<Account>)> {
         let now_ns = clock::now_ns();
@@ -132,7 +138,8 @@ impl MemoryReadings {
         self.last_ns = now_ns;
         let began_ns = clock::thread_ns();
         let mut reading = MemoryReading::at(now_ns.saturating_sub(start_ns));
-        let main_stack = read_status(&mut reading);
+        let (main_stack, most_resident) = read_status(&mut reading);
+        self.most_resident = most_resident.unwrap_or(0);
         let used = read_allocator(&mut reading);
         let mut ran_ns = clock::thread_ns().saturating_sub(began_ns);
         let has_time = match cause {
@@ -142,7 +149,7 @@ impl MemoryReadings {
                 let is_small = reading.get(Field::Resident) < Some(SMALL);
                 self.detail.is_none() && is_small && lived_ns >= SHORT_NS
             }
-            Cause::Dump => true,
+            Cause::Dump | Cause::Request => true,
             _ => self.details.allows(now_ns),
         };
         let recorded_bytes = recorded.bytes_of_mappings();
@@ -150,7 +157,8 @@ impl MemoryReadings {
         if has_time {
             self.recorded_bytes = recorded_bytes;
             let mut detail = MemoryReading::at(0);
-            mapped = self.take_detail(&mut detail, &reading, main_stack, modules, recorded);
+            let places = (main_stack, modules, recorded);
+            mapped = self.take_detail(&mut detail, &reading, places, waiting);
             detail.time_ns = now_ns;
             self.detail = Some(detail);
         }
@@ -184,16 +192,15 @@ impl MemoryReadings {
         &mut self,
         detail: &mut MemoryReading,
         reading: &MemoryReading,
-        main_stack: Option<u64>,
-        modules: &[Module],
-        recorded: &RecordedMappings,
+        places: (Option<u64>, &[Module], &RecordedMappings),
+        waiting: Waiting<'_>,
     ) -> Option<Account> {
         let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
         for field in ROLLUP {
             detail.set(field, self.detail.and_then(|last| last.get(field)));
         }
         let (heap, mapped) = match Pagemap::open() {
-            Some(map) => read_detail(detail, &map, main_stack, modules, recorded),
+            Some(map) => read_detail(detail, &map, places, waiting),
             None => (None, None),
         };
         self.others = touched(reading)
@@ -213,8 +220,14 @@ impl MemoryReadings {
         mapped
     }
 
-    /// Returns a line about the limit of which a share is crossed that has not been told.
-    pub(super) fn alarm(&mut self, reading: &MemoryReading) -> Option<String> {
+    /// The most resident bytes so far, by the kernel's count.
+    pub(super) fn most_resident(&self) -> u64 {
+        self.most_resident
+    }
+
+    /// Returns lines about the limit of which shares are crossed that have not been told, the
+    /// lowest share first.
+    pub(super) fn alarms(&mut self, reading: &MemoryReading) -> Vec<String> {
         let get = |field| reading.get(field);
         let is_one = get(Field::CgroupHighEvents).is_none();
         let limits = [
@@ -243,10 +256,12 @@ impl MemoryReadings {
         // The limit that will bite first is the one that is used most.
         let share =
             |&(used, limit, _): &(u64, u64, _)| u128::from(used) * 10_000 / u128::from(limit);
-        let (used, limit, name) = known.max_by_key(share)?;
-        let percent = self.alarm.check(used, limit)?;
+        let Some((used, limit, name)) = known.max_by_key(share) else {
+            return Vec::new();
+        };
         let mib = limit as f64 / f64::from(1 << 20);
-        Some(format!("memory at {percent} % of {name}, {mib:.1} MiB"))
+        let line = |percent| format!("memory at {percent} % of {name}, {mib:.1} MiB");
+        self.alarm.check(used, limit).iter().map(line).collect()
     }
 
     fn read_limits(&self, reading: &mut MemoryReading) {
@@ -263,8 +278,9 @@ impl MemoryReadings {
     }
 }
 
-/// Reads the process's status. Returns the bytes of the main thread's stack.
-fn read_status(reading: &mut MemoryReading) -> Option<u64> {
+/// Reads the process's status. Returns the bytes of the main thread's stack, and the most resident
+/// bytes.
+fn read_status(reading: &mut MemoryReading) -> (Option<u64>, Option<u64>) {
     let mut place = [0; 4096];
     let status = procfs::text_of_process("status", &mut place);
     for (field, name) in [
@@ -279,7 +295,7 @@ fn read_status(reading: &mut MemoryReading) -> Option<u64> {
     ] {
         reading.set(field, number_of(status, name));
     }
-    number_of(status, "VmStk")
+    (number_of(status, "VmStk"), number_of(status, "VmHWM"))
 }
 
 /// Reads the allocator's counts. Returns the bytes that it counts as used or kept, for the program
@@ -330,9 +346,8 @@ fn touched(reading: &MemoryReading) -> Option<u64> {
 fn read_detail(
     detail: &mut MemoryReading,
     map: &Pagemap,
-    main_stack: Option<u64>,
-    modules: &[Module],
-    recorded: &RecordedMappings,
+    (main_stack, modules, recorded): (Option<u64>, &[Module], &RecordedMappings),
+    waiting: Waiting<'_>,
 ) -> (Option<u64>, Option<Account>) {
     // The ranges that the fields below count.
     let mut counted = AddressMap::new(usize::MAX);
@@ -396,7 +411,10 @@ fn read_detail(
     // Without the allocator's places, its pages would count twice.
     let mapped = match places.is_empty() {
         true => None,
-        false => Account::take(map, &counted, (&stacks[..], all_are_known), recorded),
+        false => {
+            let stacks = (&stacks[..], all_are_known);
+            Account::take(map, &counted, stacks, recorded, waiting)
+        }
     };
     if let Some(mapped) = &mapped {
         detail.set(Field::Mapped, mapped.recorded);

@@ -14,11 +14,13 @@ use crate::recording::session::{self, Session};
 use crate::state::{counters, shutdown};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::dump::snapshot::{self, Context};
+use crate::writer::mapped_memory::ranges_of;
 
 impl Writer {
     pub(super) fn totals(&mut self) -> Vec<(Counter, u64)> {
         let resident = procfs::resident_bytes().unwrap_or(0);
-        self.most_resident = self.most_resident.max(resident);
+        let highest = resident.max(self.memory.most_resident());
+        self.most_resident = self.most_resident.max(highest);
         let mut totals = vec![
             (Counter::SampledAllocs, self.sampled_allocs),
             (Counter::SampledFrees, self.sampled_frees),
@@ -51,7 +53,16 @@ impl Writer {
     pub(super) fn log_memory(&mut self, cause: Cause) -> Option<MemoryReading> {
         let start_ns = self.output.start_ns;
         let (memory, modules) = (&mut self.memory, &self.modules);
-        let (reading, mapped) = memory.take(cause, modules, &self.mappings, start_ns)?;
+        // The source may be delivering, so the queue is taken beside it.
+        let early = &mut self.early_mappings;
+        let mut waiting = || {
+            if let Some(session) = session::current() {
+                early.extend(std::iter::from_fn(|| session.next_mapping()));
+            }
+            ranges_of(self.waiting_mappings.iter().chain(early.iter()))
+        };
+        let recorded = &self.mappings;
+        let (reading, mapped) = memory.take(cause, modules, recorded, &mut waiting, start_ns)?;
         let record = Record::Memory(Box::new(reading));
         self.output.encoder.record(&record);
         if let Some(mapped) = mapped {
@@ -64,9 +75,13 @@ impl Writer {
     /// dump if dumps are wanted.
     pub(super) fn log_regular_memory(&mut self, session: &Session) {
         let reading = self.log_memory(Cause::Regular);
-        let Some(alarm) = reading.and_then(|reading| self.memory.alarm(&reading)) else {
+        let mut alarms = reading.map_or_else(Vec::new, |it| self.memory.alarms(&it));
+        let Some(alarm) = alarms.pop() else {
             return;
         };
+        for passed in alarms {
+            self.note(clock::now_ns(), NoteKind::Marker(passed));
+        }
         if self.dumps.is_some() && self.ledger.is_some() {
             self.drain_all(session); // the dump includes what was allocated before the alarm
             self.begin_dump(&alarm);

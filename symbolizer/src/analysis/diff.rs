@@ -74,7 +74,9 @@ impl<'a> Differences<'a> {
         let mut parts = Vec::new();
         let precisions = sides.map(|(profile, _)| profile.precision());
         let is_unsure = precisions.contains(&Precision::Stated);
-        let may_be_missed = precisions.contains(&Precision::Sampled);
+        // Mappings are no samples.
+        let is_sampled = !measure.is_mapped();
+        let may_be_missed = is_sampled && precisions.contains(&Precision::Sampled);
         let is_in_parts = |(profile, _): &(&Profile, _)| profile.recorded() == Recorded::InParts;
         let is_in_parts = sides.iter().any(is_in_parts);
         let samplings = sides.map(|(profile, _)| Sampling::of(profile));
@@ -83,7 +85,10 @@ impl<'a> Differences<'a> {
             for (index, row) in profile.rows.iter().enumerate() {
                 let amount = measure.of_row(profile, index);
                 let mut change = Change {
-                    noise: Noise::implied(profile, index, &amount, other),
+                    noise: match is_sampled {
+                        true => Noise::implied(profile, index, &amount, other),
+                        false => Noise::default(),
+                    },
                     is_unsure,
                     may_be_missed,
                     is_in_parts,

@@ -11,6 +11,8 @@ pub(crate) mod forecast;
 pub(crate) mod kind;
 pub(crate) mod statement;
 
+use heapprof_format::EndReason;
+
 use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;
 use crate::analysis::explain::kind::Kind;
@@ -19,6 +21,7 @@ use crate::model::amount::Amount;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::profile::Profile;
+use crate::model::run::Ending;
 use crate::naming::site::{SiteKey, SiteMap};
 use crate::naming::symbols::Symbols;
 
@@ -221,9 +224,12 @@ const ENDING: f64 = 0.5;
 
 impl Profile {
     /// Returns the time after which a program frees its memory because it ends, by the courses of a
-    /// whole run, in nanoseconds; `None`: it does not. The blocks that stay are judged
-    /// at that time.
+    /// whole run, in nanoseconds; `None`: it does not, or the log does not say that it ended. The
+    /// blocks that stay are judged at that time.
     pub fn end_of_use_ns(&self) -> Option<u64> {
+        if self.run.ending != Ending::Said(EndReason::Exit) {
+            return None;
+        }
         let mut whole = Course::default();
         for course in &self.courses.stacks {
             conduct::add(&mut whole, course);

@@ -15,6 +15,8 @@ use crate::model::quantity::{Bytes, Count};
 const LEAST_BESIDE: i64 = 32 << 20;
 /// Most lines beside the blocks.
 const MOST_BESIDE: usize = 3;
+/// Age from which the parts of a reading that are read more rarely are said to be old.
+const OLD_MS: u64 = 1_000;
 /// Bytes of a huge page.
 const HUGE_PAGE: f64 = (2 << 20) as f64;
 
@@ -112,7 +114,7 @@ impl ResidentMemory {
 
     /// Returns true if no line is missing.
     pub fn is_complete(&self) -> bool {
-        self.caveats.is_empty()
+        self.caveats.is_empty() || self.caveats == old(&self.reading)
     }
 
     /// Returns the bytes of a line, if it is known.
@@ -292,6 +294,16 @@ fn words(
     (key, name, remedy.to_owned())
 }
 
+/// Returns the line about the fields that are read more rarely, if they are old.
+fn old(reading: &MemoryReading) -> Vec<String> {
+    let age_ms = reading.get(MemoryField::DetailAge).unwrap_or(0);
+    let line = || {
+        let age_s = age_ms as f64 / 1e3;
+        format!("stacks, variables, mappings and untouched pages are {age_s:.1} s old")
+    };
+    (age_ms >= OLD_MS).then(line).into_iter().collect()
+}
+
 fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
     let get = |field| reading.get(field);
     let mut caveats = Vec::new();
@@ -307,11 +319,7 @@ fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
             "stacks, variables and heapprof's mappings were not read: they are not explained"
                 .into(),
         ),
-        Some(age_ms) if age_ms >= 10_000 => caveats.push(format!(
-            "stacks, variables and heapprof's mappings are {} s old",
-            age_ms / 1000
-        )),
-        Some(_) => {}
+        Some(_) => caveats.extend(old(reading)),
     }
     if let (Some(known), Some(threads)) =
         (get(MemoryField::StackThreads), get(MemoryField::Threads))

@@ -129,7 +129,7 @@ fn evidence(finding: &Finding) -> String {
             "grows by {growth}; {in_use} in use; old blocks are freed ({gone}), but more come"
         ),
         Kind::Burst => format!(
-            "{highest}, near the peak of the program; {} on average",
+            "{highest}, near the peak of the program; {} on average in the second half",
             Bytes(finding.mean)
         ),
         Kind::Periodic => format!("rises and falls {} times, up to {highest}", finding.rises),

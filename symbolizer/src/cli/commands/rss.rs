@@ -6,6 +6,7 @@ mod pinning;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::{
     Bytes, Input, Moment, Percent, Printable, Profile, Reading, ResidentMemory, Temporary, View,
     cut,
@@ -53,6 +54,11 @@ const NEAR_NS: u64 = 1_000_000;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let named = log_of_named(&args.source)?;
+    if let (Some((_, pid)), None) = (&named, &args.at) {
+        // Now, and not as it was a while ago. If the process does not take a reading, the last one
+        // says its time.
+        let _ = Attached::to(*pid).and_then(|process| process.ask("memory"));
+    }
     let file = named.map_or_else(|| args.source.clone(), |(log, _)| log);
     let input = Input::open(&file)?;
     input.log()?;

@@ -16,7 +16,7 @@ pub(crate) const READ_ADDRESSES: &str = "pages addresses";
 /// In words: the process does not run under heapprof, or may not be asked; and what to name
 /// instead.
 pub(crate) fn log_of(pid: u32) -> Result<PathBuf, String> {
-    let instead = |why: String| format!("{why}; if it has a log, name the log or its folder");
+    let instead = |why: String| format!("{why}; if it has a log, name the log");
     let answer = Attached::to(pid).and_then(|process| process.ask("status"));
     let answer = answer.map_err(instead)?;
     let line = answer.lines().find_map(|line| line.strip_prefix("log: "));
@@ -44,7 +44,7 @@ pub(crate) fn log_that_is_there(pid: u32) -> Result<PathBuf, String> {
     match log.is_file() {
         true => Ok(log),
         false => Err(format!(
-            "its log is not here: {}; name the log or its folder",
+            "its log is not here: {}; name the log",
             log.display()
         )),
     }

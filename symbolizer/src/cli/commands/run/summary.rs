@@ -67,7 +67,7 @@ pub(super) fn show(records: &Records, unsampled: &Unsampled, places: &SymbolArgs
     }
     show_unsampled(unsampled);
     say::note(&format_args!(
-        "next: heapprof top {0}; heapprof report {0}; heapprof info {0}",
+        "next: heapprof explain {0}; heapprof top {0}; heapprof report {0}",
         quoted(log)
     ));
     if let Some(command) = of_all(log, &kept[1..]) {
