@@ -184,3 +184,38 @@ fn a_setting_chooses_which_are_recorded() {
     assert_eq!(mapped["maps_tiny"], 32 << 10);
     assert_eq!(mapped["maps_pool"], 32 * MIB);
 }
+
+/// A dump reads the list of mappings while the program maps, and the call's event comes later.
+#[test]
+fn a_mapping_that_comes_while_the_list_is_read_counts_once() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <unistd.h>
+        __attribute__((noinline)) static void *maps_pool(size_t size)
+        {
+            char *pool = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            memset(pool, 1, size / 4);
+            return pool;
+        }
+        int main(void)
+        {
+            for (int i = 0; i < 12; i++)
+                memset(malloc(10 << 20), 1, 1 << 20);
+            char *pool = maps_pool(200 << 20);
+            usleep(300000);
+            return pool == 0;
+        }
+    "#;
+    let run = Run::compiled("maps_after_a_dump", SOURCE, &["-g"]).prefix("t");
+    let ran = run.run().well();
+    assert!(!ran.files_ending(".heap").is_empty(), "no dump");
+    let log = ran.folder().join("t.heaplog");
+    let words = ["top", "-m", "mapped", "--json", "-n", "0", "--at", "90%"];
+    let Json(top) = Json::parse(&Run::heapprof().args(words).arg(&log).run().well().stdout);
+    let mib = top["total"].as_f64().unwrap() / f64::from(1 << 20);
+    assert!((200.0..202.0).contains(&mib), "{top:#}");
+    let pool = &top["sites"][0];
+    assert_eq!(pool["function"], "maps_pool", "{top:#}");
+}

@@ -143,7 +143,7 @@ impl Waterfall {
             }
             (recorded, unrecorded) => (recorded, unrecorded, None),
         };
-        // What the blocks have beyond all mappings was never touched.
+        // Blocks that are larger than all mappings were not touched in part.
         let beyond = rest.map_or(0, |rest| rest.min(0));
         let untouched = match get(Field::HeapUntouched) {
             None if beyond == 0 => None,

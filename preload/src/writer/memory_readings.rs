@@ -120,8 +120,9 @@ impl MemoryReadings {
             && self.readings.allows(now_ns)
     }
 
-    /// Takes a reading, and with a detail the account of the mappings, of which `recorded` has the
-    /// stacks, and `waiting` those whose stacks come later. `None`: there are no readings, or this one would cost too much.
+    /// Takes a reading, and with a detail the account of the mappings. `recorded` has the stacks of
+    /// mappings, and `waiting` the mappings whose stacks come later. `None`: there are no readings,
+    /// or this one would cost too much.
     pub(super) fn take(
         &mut self,
         cause: Cause,
