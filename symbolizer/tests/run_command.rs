@@ -153,10 +153,11 @@ fn signals_reach_the_program_once() {
         (libc::SIGUSR1, "USR1"),
         (libc::SIGUSR2, "USR2"),
     ] {
-        // bash runs the trap when its `sleep` ends, which is soon.
+        // bash runs the trap when its `sleep` ends, which is soon. A second signal has time to come.
         let script = format!(
-            "trap 'echo got {name}; n=$((n+1))' {name}; echo ready; \
-                              for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done; exit $n"
+            "n=0; trap 'echo got {name}; n=$((n+1))' {name}; echo ready; \
+                              for i in {{1..200}}; do sleep 0.05; [ $n = 0 ] || break; done; \
+                              for i in 1 2 3 4; do sleep 0.05; done; exit $n"
         );
         let mut child = command(folder.path(), &["-q", "--", "bash", "-c", &script])
             .stdout(Stdio::piped())
