@@ -153,7 +153,7 @@ fn signals_reach_the_program_once() {
         (libc::SIGUSR1, "USR1"),
         (libc::SIGUSR2, "USR2"),
     ] {
-        // bash runs the trap when its `sleep` ends, which is soon. A second signal has time to come.
+        // bash runs the trap when its `sleep` ends. A second signal has time to come.
         let script = format!(
             "n=0; trap 'echo got {name}; n=$((n+1))' {name}; echo ready; \
                               for i in {{1..200}}; do sleep 0.05; [ $n = 0 ] || break; done; \
