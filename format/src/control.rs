@@ -176,6 +176,8 @@ mod tests {
         page.ask("fly").unwrap();
         page.answer(Err("cannot"));
         assert_eq!(page.read_answer(), Err("cannot".into()));
+        page.close();
+        assert!(!page.is_of(7), "closed");
     }
 
     #[test]

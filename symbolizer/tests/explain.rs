@@ -199,6 +199,14 @@ fn the_end_of_a_program_is_no_part_of_its_conduct() {
     assert_eq!(verdicts(&log).0, expected(&[(0, "leak")]));
     let text = ok(&["explain", &log]);
     assert!(text.contains("the program then frees its memory"), "{text}");
+    // Without its last record, the log does not say that the program ended.
+    let bytes = std::fs::read(&log).expect("a log");
+    std::fs::write(&log, &bytes[..bytes.len() - 1]).expect("a file");
+    let text = ok(&["explain", &log]);
+    assert!(
+        !text.contains("the program then frees its memory"),
+        "{text}"
+    );
 }
 
 #[test]

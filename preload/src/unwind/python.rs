@@ -218,8 +218,7 @@ impl PythonWalk {
         } = self.buffers()?;
         memory.begin();
         let most = most.min(frames.len());
-        // A pointer in musl.
-        #[allow(clippy::unnecessary_cast)]
+        #[allow(clippy::unnecessary_cast, reason = "a pointer in musl")]
         // SAFETY: returns this thread's number.
         let thread = unsafe { libc::pthread_self() } as u64;
         let read = python_frames(

@@ -170,7 +170,7 @@ impl Account {
     }
 }
 
-/// Returns the ranges of mappings whose events are not delivered.
+/// A function that returns the ranges of mappings whose events are not delivered.
 pub(super) type Waiting<'a> = &'a mut dyn FnMut() -> AddressMap<()>;
 
 /// Returns the ranges that these events map with a stack.
