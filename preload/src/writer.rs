@@ -351,6 +351,7 @@ impl Writer {
             self.drain_last(session);
         }
         self.output.log_notices();
+        self.log_pending_mappings();
         self.log_memory(Cause::End);
         let now_ns = clock::now_ns();
         self.log_counters(now_ns);
@@ -365,6 +366,7 @@ impl Writer {
     /// Ends the log of a process that is about to become another program, or to end, but may go on.
     pub(crate) fn end_log_provisionally(&mut self, reason: EndReason) {
         self.output.log_notices();
+        self.log_pending_mappings();
         self.log_memory(Cause::End);
         let now_ns = clock::now_ns();
         self.log_counters(now_ns);

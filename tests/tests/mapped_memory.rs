@@ -219,3 +219,101 @@ fn a_mapping_that_comes_while_the_list_is_read_counts_once() {
     let pool = &top["sites"][0];
     assert_eq!(pool["function"], "maps_pool", "{top:#}");
 }
+
+/// Without a sample there is no session, and changes of mappings wait for one until the end.
+#[test]
+fn a_program_without_a_sample_has_its_mappings() {
+    const SOURCE: &str = r#"
+        #include <string.h>
+        #include <sys/mman.h>
+        #include <unistd.h>
+        __attribute__((noinline)) static char *maps_pool(size_t size)
+        {
+            return mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        }
+        __attribute__((noinline)) static char *maps_late(size_t size)
+        {
+            return mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        }
+        int main(void)
+        {
+            char *pool = maps_pool(30 << 20);
+            munmap(pool, 10 << 20);
+            usleep(500000);
+            char *late = maps_late(5 << 20);
+            memset(late, 1, 5 << 20);
+            usleep(500000);
+            return pool == late;
+        }
+    "#;
+    let run = Run::compiled("maps_alone", SOURCE, &["-g"]).interval(1 << 40);
+    let ran = run.prefix("t").run().well();
+    let log = ran.folder().join("t.heaplog");
+    let early = by_function(&log, "mapped", "30%");
+    assert_eq!(
+        (early["maps_pool"], early.get("maps_late")),
+        (20 * MIB, None)
+    );
+    let at_end = by_function(&log, "mapped", "end");
+    assert_eq!(
+        (at_end["maps_pool"], at_end["maps_late"]),
+        (20 * MIB, 5 * MIB)
+    );
+    let resident = by_function(&log, "mapped-resident", "end");
+    assert_eq!(
+        (resident.get("maps_pool"), resident["maps_late"]),
+        (None, 5 * MIB)
+    );
+}
+
+/// A page that was only read is the kernel's page of zeros, and takes no memory.
+#[test]
+fn pages_of_zeros_are_not_resident() {
+    const SOURCE: &str = r#"
+        #include <errno.h>
+        #include <fcntl.h>
+        #include <stdint.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <sys/ioctl.h>
+        #include <sys/mman.h>
+        enum { LEN = 64 << 20 };
+        __attribute__((noinline)) static char *reads(char *at, int written)
+        {
+            long sum = 0;
+            madvise(at, LEN, MADV_NOHUGEPAGE);
+            for (long i = 0; i < LEN; i += 4096)
+                sum += *(volatile char *)(at + i);
+            for (long i = 0; i < written; i += 4096)
+                at[i] = 1;
+            return sum == 0 ? at : 0;
+        }
+        int main(void)
+        {
+            int prot = PROT_READ | PROT_WRITE;
+            char *mapped = mmap(0, LEN, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            char *block = aligned_alloc(4096, LEN);
+            if (!reads(mapped, 4 << 20) || !reads(block, 8 << 20))
+                return 1;
+            /* Linux knows the call from 6.7 on. */
+            uint64_t scan[12] = {sizeof scan};
+            int map = open("/proc/self/pagemap", O_RDONLY);
+            int fails = ioctl(map, 0xc0606610, scan) < 0 && errno == ENOTTY;
+            puts(fails ? "unknown" : "known");
+            return 0;
+        }
+    "#;
+    let run = Run::compiled("reads_zeros", SOURCE, &["-g"]).prefix("t");
+    let ran = run.env("HEAPPROF_PAGES", "3600").run().well();
+    if ran.stdout.trim() == "unknown" {
+        return;
+    }
+    let log = ran.folder().join("t.heaplog");
+    let lines = rss(&log, "end");
+    assert_eq!(lines["mapped"], 4.0 * MIB as f64);
+    let touched = lines["in_use"] + lines["untouched"];
+    assert!(touched < 10.0 * MIB as f64, "{lines:?}");
+    assert!(lines["not_explained"].abs() < 0.02 * lines["resident"]);
+    let resident = by_function(&log, "mapped-resident", "end");
+    assert_eq!(resident["main"], 4 * MIB);
+}

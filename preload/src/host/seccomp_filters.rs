@@ -193,6 +193,7 @@ fn note_forbidden_calls(filter: &[Instruction]) {
     let stat_at = call(libc::SYS_newfstatat, [libc::AT_FDCWD as u64, 0, 0, 0]);
     // Filters do inspect which process and thread these two calls are about.
     let thread_asked = call(libc::SYS_tgkill, [process, thread, 0, 0]);
+    let page_scan = call(libc::SYS_ioctl, [0, sys::PAGEMAP_SCAN, 0, 0]);
     for (what, calls) in [
         (AvoidableCall::SessionStart, SESSION_START_CALLS),
         (AvoidableCall::StatAt, &[stat_at]),
@@ -200,6 +201,7 @@ fn note_forbidden_calls(filter: &[Instruction]) {
         (AvoidableCall::SignalStackCheck, &[signal_stack_asked]),
         (AvoidableCall::ThreadCheck, &[thread_asked]),
         (AvoidableCall::MemoryQuery, &MEMORY_QUERIES),
+        (AvoidableCall::PageScan, &[page_scan]),
     ] {
         if !survives(filter, calls) {
             what.forbid();

@@ -1,22 +1,28 @@
 //! Page map: which pages of this process were touched, by `/proc/self/pagemap`.
 //!
-//! The kernel tells a word for each page. The bits below need no rights.
+//! The kernel tells a word for each page. The bits below need no rights. A page that was only read
+//! is mapped to the kernel's page of zeros: it is present, and no memory of the process. Its word is
+//! that of a page that processes share, so the kernel is asked which of these it is (Linux 6.7; an
+//! older one counts it as resident).
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use heapprof_core::PageState;
 
 use crate::os::procfs;
+use crate::os::seccomp::AvoidableCall;
 use crate::os::sys::File;
 
 const PAGE: u64 = 4096;
 /// Pages that are read at once.
 const PIECE: usize = 512;
 /// Bits of a page's word: the page is resident; it is swapped out; it belongs to a file or to
-/// shared memory.
+/// shared memory; this process alone has it.
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_FILE: u64 = 1 << 61;
+const EXCLUSIVE: u64 = 1 << 56;
 
 /// Numbers of pages, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,13 +41,20 @@ impl Touched {
 }
 
 /// The open page map. Held for one operation (Law 9).
-pub(crate) struct Pagemap(File);
+pub(crate) struct Pagemap {
+    file: File,
+    /// True if the kernel may be asked for pages of zeros.
+    can_scan: Cell<bool>,
+}
 
 impl Pagemap {
     pub(crate) fn open() -> Option<Pagemap> {
         let has_words = |file: &File| matches!(file.read_at(0, &mut [0; 8]), Ok(8));
         let map = procfs::in_file_of_process("pagemap", &mut |file| Some(file).filter(has_words));
-        map.map(Pagemap)
+        map.map(|file| Pagemap {
+            file,
+            can_scan: Cell::new(AvoidableCall::PageScan.is_allowed()),
+        })
     }
 
     /// Returns the bytes of touched pages without a file in a range of addresses. Reads at most
@@ -120,16 +133,38 @@ impl Pagemap {
         sum
     }
 
-    /// Passes the words of up to [`PIECE`] pages to `visit`.
+    /// Passes the words of up to [`PIECE`] pages to `visit`. Pages of zeros are not present.
     fn words(&self, first: u64, count: usize, visit: &mut dyn FnMut(u64)) {
         const WORD: usize = size_of::<u64>();
         let mut place = [0u8; PIECE * WORD];
         let place = &mut place[..count.min(PIECE) * WORD];
-        let read = self.0.read_at(first * WORD as u64, place).unwrap_or(0);
-        for word in place[..read].chunks_exact(WORD) {
+        let read = self.file.read_at(first * WORD as u64, place).unwrap_or(0);
+        let mut words = [0; PIECE];
+        let words = &mut words[..read / WORD];
+        for (word, read) in words.iter_mut().zip(place.chunks_exact(WORD)) {
             let mut bytes = [0; WORD];
-            bytes.copy_from_slice(word);
-            visit(u64::from_ne_bytes(bytes));
+            bytes.copy_from_slice(read);
+            *word = u64::from_ne_bytes(bytes);
+        }
+        let may_be_zeros = |word: &u64| word & (PRESENT | OF_FILE | EXCLUSIVE) == PRESENT;
+        if self.can_scan.get() && words.iter().any(may_be_zeros) {
+            self.clear_zeros(first, words);
+        }
+        words.iter().copied().for_each(visit);
+    }
+
+    /// Clears the words of pages of zeros.
+    fn clear_zeros(&self, first: u64, words: &mut [u64]) {
+        let range = first * PAGE..(first + words.len() as u64) * PAGE;
+        let asked = self.file.each_zero_page(&range, &mut |zeros| {
+            let index = |address: u64| (address / PAGE).saturating_sub(first) as usize;
+            let zeros = index(zeros.start)..index(zeros.end).min(words.len());
+            if let Some(words) = words.get_mut(zeros) {
+                words.fill(0);
+            }
+        });
+        if asked.is_err() {
+            self.can_scan.set(false);
         }
     }
 }
@@ -161,6 +196,20 @@ mod tests {
         for (page, state) in states.into_iter().enumerate() {
             assert_eq!(state == PageState::Resident, page % 10 == 0, "{page}");
             assert_ne!(state, PageState::Swapped);
+        }
+        // A page that was only read is not touched, if the kernel tells it.
+        let reads_zeros = map.file.each_zero_page(&range, &mut |_| {}).is_ok();
+        for page in (5..PAGES).step_by(10) {
+            // SAFETY: within the mapping.
+            unsafe { memory.add((page * PAGE) as usize).read_volatile() };
+        }
+        if reads_zeros {
+            assert_eq!(map.anonymous(&range, u64::MAX), PAGES / 10 * PAGE);
+            map.states(range.start / PAGE, &mut states);
+            assert_eq!(
+                [states[5], states[10]],
+                [PageState::Untouched, PageState::Resident]
+            );
         }
         // The last thousand pages are a stack in use.
         let stack = range.start + 2000 * PAGE..range.end;

@@ -23,6 +23,8 @@ pub(crate) enum AvoidableCall {
     /// A query for a limit of the process, for the descriptor of a thread, or for the time that
     /// this thread had on a processor.
     MemoryQuery = 32,
+    /// A scan of the page map.
+    PageScan = 64,
 }
 
 /// Bits of the forbidden actions.

@@ -17,6 +17,7 @@ mod fd_table;
 mod file;
 mod mapped_file;
 mod memory;
+mod page_scan;
 mod path;
 mod process;
 mod random;
@@ -36,6 +37,7 @@ pub(crate) use memory::{
 };
 #[cfg(feature = "attach")]
 pub(crate) use memory::{map_block, unmap};
+pub(crate) use page_scan::PAGEMAP_SCAN;
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };

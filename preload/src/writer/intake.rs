@@ -278,7 +278,7 @@ impl Writer {
         }
     }
 
-    fn new_stack(&mut self, mut new: SentStack) {
+    pub(super) fn new_stack(&mut self, mut new: SentStack) {
         self.log_modules();
         if self.stacks.contains_key(&new.hash) {
             return; // two threads sent it at once

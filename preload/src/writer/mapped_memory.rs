@@ -21,13 +21,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use heapprof_core::AddressMap;
+use heapprof_core::{AddressMap, SentStack};
 use heapprof_format::{MappedMemory, MappedPart, Mapping, MappingChange, Record};
 
 use super::Writer;
 use crate::os::pagemap::{Pagemap, Touched};
 use crate::os::procfs;
 use crate::recording::events::MappingEvent;
+use crate::recording::pending_mappings;
 use crate::state::counters;
 use crate::unwind::thread_stacks;
 
@@ -340,6 +341,35 @@ impl Writer {
                 len,
                 stack,
             }));
+    }
+
+    /// Logs the changes that still wait for a session, because no sample has begun one.
+    pub(super) fn log_pending_mappings(&mut self) {
+        for pending in pending_mappings::take_all() {
+            let has_stack = !pending.frames.is_empty();
+            if has_stack {
+                let is_interrupted = |(n, &(_, is)): (u32, &(u64, bool))| is.then_some(n);
+                self.new_stack(SentStack {
+                    hash: pending.hash,
+                    end: pending.end,
+                    interrupted: (0..)
+                        .zip(&pending.frames)
+                        .filter_map(is_interrupted)
+                        .collect(),
+                    frames: pending.frames.iter().map(|&(address, _)| address).collect(),
+                    labels: Vec::new(),
+                });
+            }
+            let event = MappingEvent {
+                at: pending.at,
+                start: pending.start,
+                len: pending.len,
+                stack: if has_stack { pending.hash } else { 0 },
+                thread: NO_THREAD,
+            };
+            let time_ns = self.since_start(self.clock.ns(pending.at));
+            self.mapping_changed(time_ns, &event);
+        }
     }
 
     /// Logs the mappings of a reading of that time of the log.
