@@ -41,7 +41,7 @@ static const struct {
     CALL(munmap),   CALL(madvise),   CALL(mprotect),  CALL(nanosleep),      CALL(sched_yield),   CALL(getrandom),
     CALL(renameat2), CALL(unlinkat), CALL(linkat),    CALL(ftruncate),      CALL(rt_sigprocmask), CALL(rt_sigtimedwait),
     CALL(rt_sigaction), CALL(getdents64), CALL(prlimit64), CALL(get_robust_list),
-    CALL(exit), CALL(clock_gettime),  CALL(getcwd),        CALL(readlinkat),
+    CALL(ioctl), CALL(exit), CALL(clock_gettime),  CALL(getcwd),        CALL(readlinkat),
     CALL(pread64),  CALL(pwrite64), CALL(lseek),     CALL(newfstatat),       CALL(fcntl), CALL(sigaltstack),
     CALL(capget),   CALL(capset),   CALL(getresuid), CALL(getresgid),       CALL(setresuid),     CALL(setresgid),
 };

@@ -82,7 +82,8 @@ fields! {
     CgroupMax = 15, "cgroup_max";
     /// The amount from which the kernel slows the cgroup down (`memory.high`). Absent: none.
     CgroupHigh = 16, "cgroup_high";
-    /// Number of times that the cgroup went over [`CgroupHigh`](MemoryField::CgroupHigh).
+    /// Number of times that the cgroup went over [`CgroupHigh`](MemoryField::CgroupHigh) since it was
+    /// found to have the least room, as the next two.
     CgroupHighEvents = 17, "cgroup_high_events";
     /// Number of times that the cgroup met [`CgroupMax`](MemoryField::CgroupMax).
     CgroupMaxEvents = 18, "cgroup_max_events";
@@ -125,6 +126,15 @@ fields! {
     /// Touched pages without a file of all other mappings: those made by system calls, by the
     /// loader, by libc, or before the recording. With a detail.
     MappedUnrecorded = 34, "mapped_unrecorded";
+    /// Part of [`HeapUntouched`](MemoryField::HeapUntouched) in
+    /// [`HeapDirty`](MemoryField::HeapDirty). With a detail, as the next three.
+    DirtyUntouched = 35, "dirty_untouched";
+    /// The part in [`HeapMuzzy`](MemoryField::HeapMuzzy).
+    MuzzyUntouched = 36, "muzzy_untouched";
+    /// The part in [`HeapMetadata`](MemoryField::HeapMetadata).
+    MetadataUntouched = 37, "metadata_untouched";
+    /// The part in [`OwnArena`](MemoryField::OwnArena).
+    OwnUntouched = 38, "own_untouched";
 }
 
 const FIELDS: usize = MemoryField::ALL.len();

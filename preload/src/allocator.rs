@@ -11,7 +11,7 @@
 //! | blocks of the program | `malloc`, `calloc`, `aligned`, `realloc` and its two halves, `free` |
 //! | sizes of such blocks | `class`, `usable`, `usable_of_new` |
 //! | memory of this library | a `GlobalAlloc`, `can_have`, `can_map`, `is_short` |
-//! | statistics | `stats`, `take_census`, `slabs::are_known`, `slabs::of_block` |
+//! | statistics | `stats`, `take_census`, `UntouchedWalk`, `slabs::are_known`, `slabs::of_block` |
 //! | purging | `dirty_bytes`, `decay`, `purge` |
 //!
 //! The other functions may do nothing. jemalloc's needs show outside in four places: its fork
@@ -26,13 +26,14 @@
 //! Not here: samples, stacks and other knowledge about a block.
 //!
 //! Order within: counts, layout, next < bins < reclaim < slow_path, own_arena < rtree, mallctl,
-//! census < slabs, large, tcache_policy < fast_path < heap.
+//! census < extents, slabs, large, tcache_policy < fast_path < heap.
 
 mod bins;
 pub(crate) mod block_sizes;
 mod cache_gc;
 mod census;
 mod counts;
+mod extents;
 pub(crate) mod fast_path;
 mod global;
 mod heap;
@@ -52,6 +53,8 @@ mod tcache_policy;
 
 pub(crate) use cache_gc::run_if_due as collect_cache_garbage_if_due;
 pub(crate) use census::take as take_census;
+pub(crate) use counts::UntouchedPages;
+pub(crate) use extents::UntouchedWalk;
 pub(crate) use global::{
     can_allocate, can_map, give_up_without_memory, is_short, prepare as set_writer_stop,
 };

@@ -16,7 +16,7 @@
 //! | events in one order, and their records | `event_source.rs`, `intake.rs` |
 //! | the log and the dumps | `log/`, `dump/`, `codes.rs`, `kept_stacks.rs`, `totals.rs` |
 //! | the program's mappings | `mapped_memory.rs` |
-//! | readings of the process's memory | `memory_readings.rs` |
+//! | readings of the process's memory | `memory_readings.rs`, `heap_pages.rs` |
 //! | readings of the pages of sampled blocks | `page_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
 //! | work while the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
@@ -57,6 +57,7 @@ mod commands;
 pub(crate) mod dump;
 pub(crate) mod dump_signal;
 pub(crate) mod event_source;
+mod heap_pages;
 mod idle_purge;
 mod intake;
 pub(crate) mod kept_stacks;

@@ -113,14 +113,42 @@ fn mappings_are_exact_at_any_moment() {
 }
 
 #[test]
-fn one_log_does_not_compare_its_mappings_with_its_past() {
+fn two_moments_of_one_log_are_compared() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = write(folder.path(), "m.heaplog", &log())
         .display()
         .to_string();
-    let output = heapprof(&["diff", "-m", "mapped", "--at", "0", "--at", "end", &log]);
+    let compared = |metric: &str| {
+        let moments = ["--at", "whole", "--at", "fixed"];
+        let words = [&["diff", "--json", "-m", metric], &moments[..], &[&log]].concat();
+        let document: Value = json(&words);
+        let lines = document["sites"].as_array().expect("sites").iter();
+        let of = |end: &str| {
+            let is_it = |line: &&Value| line["module"].as_str().is_some_and(|it| it.ends_with(end));
+            let line = lines.clone().find(is_it).expect("a line");
+            line["difference"].as_f64().expect("bytes") / MIB as f64
+        };
+        (of("pool.so"), of("fixed.so"))
+    };
+    assert_eq!(compared("mapped"), (-15.0, 5.0));
+    let words = [
+        "diff",
+        "-m",
+        "mapped-resident",
+        "--at",
+        "whole",
+        "--at",
+        "fixed",
+    ];
+    let shown = heapprof(&[&words[..], &[&log]].concat());
+    let remark = "resident bytes as of 0.006 s and 0.006 s";
+    assert!(stderr(&shown).contains(remark), "{}", stderr(&shown));
+    let windows = [
+        "--from", "0", "--to", "whole", "--from", "whole", "--to", "end",
+    ];
+    let output = heapprof(&[&["diff", "-m", "mapped"], &windows[..], &[&log]].concat());
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert!(stderr(&output).contains("two files"));
+    assert!(stderr(&output).contains("--at twice"));
 }
 
 /// Both processes have the same addresses. The mappings of one that ends first are gone.

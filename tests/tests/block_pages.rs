@@ -335,3 +335,39 @@ fn ages_exports_and_differences_have_the_metrics() {
     let mixed = blocks.filter(|block| matches!(block.touch, Touch::Mixed { .. }));
     assert!(mixed.count() >= 6, "the large buffers");
 }
+
+/// Free pages count in the account as far as they were touched.
+#[test]
+fn free_pages_that_were_never_touched_are_in_no_line() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <string.h>
+        enum { BLOCKS = 40, MIB = 1 << 20 };
+        int main(void)
+        {
+            char *blocks[BLOCKS], *volatile kept = malloc(2 * MIB);
+            memset(kept, 1, 2 * MIB);
+            for (int i = 0; i < BLOCKS; i++)
+                memset(blocks[i] = malloc(4 * MIB), 1, MIB);
+            for (int i = 0; i < BLOCKS; i++)
+                free(blocks[i]);
+            return 0;
+        }
+    "#;
+    let run = Run::compiled("frees_untouched", SOURCE, &["-fno-builtin"]).interval(1);
+    let quiet = run.prefix("t").env("HEAP_PROFILE_INUSE_INTERVAL", "0");
+    // Free pages stay, and no huge page is resident after one touch.
+    let options = "dirty_decay_ms:-1,oversize_threshold:0,thp:never";
+    let ran = quiet.env("_RJEM_MALLOC_CONF", options).run().well();
+    let log = ran.folder().join("t.heaplog");
+    let shown = Run::heapprof().args(["rss", "--json"]).arg(&log);
+    let Json(document) = Json::parse(&shown.run().well().stdout);
+    let lines = document["lines"].as_array().unwrap();
+    let mib = |key: &str| {
+        let line = lines.iter().find(|line| line["key"] == key);
+        line.unwrap()["bytes"].as_f64().unwrap() / f64::from(1 << 20)
+    };
+    assert!((38.0..46.0).contains(&mib("dirty")), "{document:#}");
+    assert!((-2.0..=0.0).contains(&mib("untouched")), "{document:#}");
+    assert!(mib("not_explained").abs() < 1.0, "{document:#}");
+}

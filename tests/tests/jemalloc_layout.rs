@@ -42,6 +42,8 @@ struct Debug {
     functions: HashMap<String, (Vec<u64>, u64)>,
     /// Size of the variable, and its number of elements if it is an array.
     variables: HashMap<String, (u64, u64)>,
+    /// The states of extents, by names.
+    states: HashMap<String, u64>,
     /// Macros whose definition is one word.
     macros: HashMap<String, String>,
 }
@@ -131,6 +133,15 @@ fn read_unit(unit: UnitRef<'_, Slice>, debug: &mut Debug) {
                     members.insert(name, Member { offset, bytes, of });
                 }
                 debug.structs.insert(name, (bytes, members));
+            }
+            gimli::DW_TAG_enumeration_type if name == "extent_state_e" => {
+                let mut values = child.children();
+                while let Some(value) = values.next().unwrap() {
+                    let entry = value.entry();
+                    let name = name_of(unit, entry).unwrap_or_default();
+                    let value = number(entry, gimli::DW_AT_const_value).unwrap();
+                    debug.states.insert(name, value);
+                }
             }
             gimli::DW_TAG_subprogram if name.starts_with("_rjem_je_") => {
                 let mut parameters = Vec::new();
@@ -345,7 +356,16 @@ fn the_map_of_addresses_is_as_it_is_taken_to_be() {
     assert_eq!(debug.offset("edata_s", "e_bits"), 0);
     let width = |field: &str| debug.number(&format!("EDATA_BITS_{field}_WIDTH")) as u32;
     let before = debug.number("MALLOCX_ARENA_BITS") as u32;
+    assert_eq!(before, layout::ARENA_BITS);
+    assert_eq!(debug.number("EDATA_BITS_ARENA_SHIFT"), 0);
     assert_eq!(before, layout::IS_SLAB_AT);
+    assert_eq!(width("STATE"), layout::STATE_BITS);
+    let state_at = debug.number("RTREE_LEAF_STATE_SHIFT");
+    assert_eq!(state_at as u32, layout::STATE_AT);
+    let states =
+        ["dirty", "muzzy", "retained"].map(|name| debug.states[&format!("extent_state_{name}")]);
+    let expected = [layout::DIRTY, layout::MUZZY, layout::RETAINED];
+    assert_eq!(states, expected.map(|state| state as u64));
     let fields = ["SLAB", "COMMITTED", "PAI", "ZEROED", "GUARDED", "STATE"].map(width);
     assert_eq!(before + fields.iter().sum::<u32>(), layout::SLAB_CLASS_AT);
     let page_bits = debug.number("LG_PAGE") as u32;

@@ -317,3 +317,35 @@ fn pages_of_zeros_are_not_resident() {
     let resident = by_function(&log, "mapped-resident", "end");
     assert_eq!(resident["main"], 4 * MIB);
 }
+
+/// No recorded call makes it, and the kernel's list has its name.
+#[test]
+fn shared_memory_is_listed_by_name() {
+    const SOURCE: &str = r#"
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/ipc.h>
+        #include <sys/shm.h>
+        int main(void)
+        {
+            int id = shmget(IPC_PRIVATE, 16 << 20, IPC_CREAT | 0600);
+            char *shared = shmat(id, 0, 0);
+            shmctl(id, IPC_RMID, 0);
+            if (shared == (void *)-1)
+                return 1;
+            memset(shared, 1, 12 << 20);
+            return !malloc(4 << 20);
+        }
+    "#;
+    let run = Run::compiled("shares_memory", SOURCE, &["-fno-builtin"]);
+    let ran = run.prefix("t").run().well();
+    let log = ran.folder().join("t.heaplog");
+    let names = top(&log, &["--by", "mapping"]);
+    let is_segment = |(name, _): &(&String, &u64)| name.starts_with("/SYSV");
+    let segment = names.iter().find(is_segment);
+    assert_eq!(segment.expect("its name").1, &(12 * MIB), "{names:?}");
+    let lines = rss(&log, "end");
+    let shared = lines["shared"] / MIB as f64;
+    assert!((12.0..13.0).contains(&shared), "{lines:?}");
+    assert!(lines["not_explained"].abs() < 0.02 * lines["resident"]);
+}

@@ -17,7 +17,8 @@ fn stated(output: &str) -> BTreeMap<(String, String), f64> {
     lines.collect()
 }
 
-/// The waterfall at a moment: its lines, and the resident bytes.
+/// The waterfall at a moment: its lines, and the resident bytes. Pages that were never touched are
+/// all in one line, and the other lines are what the allocator counts.
 fn waterfall(ran: &Finished, at: &str) -> (BTreeMap<String, f64>, f64) {
     let shown = Run::heapprof()
         .args(["rss", "--json", "--at", at])
@@ -27,7 +28,7 @@ fn waterfall(ran: &Finished, at: &str) -> (BTreeMap<String, f64>, f64) {
     let Json(document) = Json::parse(&shown.stdout);
     println!("{at}: {document:#}");
     let lines = document["lines"].as_array().unwrap().iter();
-    let lines: BTreeMap<String, f64> = lines
+    let mut lines: BTreeMap<String, f64> = lines
         .map(|line| {
             let key = line["key"].as_str().unwrap().to_owned();
             (key, line["bytes"].as_f64().unwrap())
@@ -39,6 +40,19 @@ fn waterfall(ran: &Finished, at: &str) -> (BTreeMap<String, f64>, f64) {
         resident,
         "{at}: the lines add up"
     );
+    for (key, part) in [
+        ("dirty", "dirty_untouched"),
+        ("muzzy", "muzzy_untouched"),
+        ("metadata", "metadata_untouched"),
+        ("profiler", "own_untouched"),
+    ] {
+        // Unknown without the fast path (HEAPPROF_FAST_PATH=0).
+        let untouched = document["reading"][part].as_f64().unwrap_or(0.0);
+        if let Some(line) = lines.get_mut(key) {
+            *line += untouched;
+            *lines.get_mut("untouched").unwrap() -= untouched;
+        }
+    }
     (lines, resident)
 }
 

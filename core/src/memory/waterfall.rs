@@ -53,7 +53,8 @@ pub enum MemoryPart {
     File,
     /// Shared memory.
     Shared,
-    /// Pages of the allocator's lines that were never touched: a negative number.
+    /// Pages of blocks that were never touched: a negative number. Where it is not known which pages
+    /// of the allocator were never touched, those of all its lines.
     Untouched,
     /// Swapped pages of the lines above: a negative number.
     Swapped,
@@ -97,11 +98,6 @@ impl Waterfall {
     pub fn of(reading: &MemoryReading, blocks: Option<EstimatedBlocks>) -> Option<Waterfall> {
         let get = |field| reading.get(field).map(signed);
         let resident = reading.get(Field::Resident)?;
-        let sum = |fields: &[Field]| -> Option<i64> {
-            let known = || fields.iter().filter_map(|&field| get(field));
-            known().next()?;
-            Some(known().fold(0, i64::saturating_add))
-        };
         let usable = match (get(Field::HeapSmall), get(Field::HeapLarge)) {
             (Some(small), Some(large)) => Some(small.saturating_add(large)),
             _ => None,
@@ -124,10 +120,25 @@ impl Waterfall {
         let slabs = get(Field::HeapActive)
             .zip(usable)
             .map(|(active, it)| active - it);
-        let muzzy = get(Field::HeapMuzzy);
-        let muzzy = match get(Field::LazyFree) {
-            Some(lazy) => muzzy.map(|muzzy| muzzy.min(lazy)),
-            None => muzzy,
+        // Pages that were never touched are taken from the lines that are known to have them.
+        let mut untouched_left = get(Field::HeapUntouched).unwrap_or(0);
+        let mut touched = |line: Option<i64>, untouched: Field| {
+            let untouched = get(untouched).unwrap_or(0).min(untouched_left);
+            let line = line?;
+            let untouched = untouched.min(line);
+            untouched_left -= untouched;
+            Some(line - untouched)
+        };
+        let dirty = touched(get(Field::HeapDirty), Field::DirtyUntouched);
+        let muzzy = match (get(Field::MuzzyUntouched), get(Field::LazyFree)) {
+            (None, Some(lazy)) => get(Field::HeapMuzzy).map(|muzzy| muzzy.min(lazy)),
+            _ => touched(get(Field::HeapMuzzy), Field::MuzzyUntouched),
+        };
+        let metadata = touched(get(Field::HeapMetadata), Field::MetadataUntouched);
+        let own_arena = touched(get(Field::OwnArena), Field::OwnUntouched);
+        let own = match (own_arena, get(Field::OwnMapped)) {
+            (None, None) => None,
+            (arena, mapped) => Some(arena.unwrap_or(0).saturating_add(mapped.unwrap_or(0))),
         };
         let mapped = (get(Field::Mapped), get(Field::MappedUnrecorded));
         let (recorded, unrecorded, rest) = match mapped {
@@ -147,7 +158,7 @@ impl Waterfall {
         let beyond = rest.map_or(0, |rest| rest.min(0));
         let untouched = match get(Field::HeapUntouched) {
             None if beyond == 0 => None,
-            untouched => Some(beyond.saturating_sub(untouched.unwrap_or(0))),
+            _ => Some(beyond.saturating_sub(untouched_left)),
         };
         let parts = [
             (MemoryPart::InUse, in_use),
@@ -155,10 +166,10 @@ impl Waterfall {
             (MemoryPart::SampleDifference, difference),
             (MemoryPart::Slabs, slabs),
             (MemoryPart::Caches, cached),
-            (MemoryPart::Dirty, get(Field::HeapDirty)),
+            (MemoryPart::Dirty, dirty),
             (MemoryPart::Muzzy, muzzy),
-            (MemoryPart::Metadata, get(Field::HeapMetadata)),
-            (MemoryPart::Own, sum(&[Field::OwnArena, Field::OwnMapped])),
+            (MemoryPart::Metadata, metadata),
+            (MemoryPart::Own, own),
             (MemoryPart::Stacks, get(Field::Stacks)),
             (MemoryPart::Variables, get(Field::Variables)),
             (MemoryPart::Mapped, recorded),
@@ -264,6 +275,38 @@ mod tests {
         assert_eq!(at(MemoryPart::Swapped), Some(-3));
         // 100 - (40 + 8 + 2 + 7 + 1 + 2 + 4 + 1 + 2 + 20 + 5 - 3)
         assert_eq!(at(MemoryPart::NotExplained), Some(11));
+    }
+
+    /// Of 18 MiB that were never touched, each line has what is known to be its part.
+    #[test]
+    fn pages_that_were_never_touched_are_missing_in_their_lines() {
+        let mut reading = usual();
+        for (field, mib) in [
+            (Field::HeapUntouched, 18),
+            (Field::DirtyUntouched, 5),
+            (Field::MuzzyUntouched, 9),
+            (Field::MetadataUntouched, 1),
+            (Field::OwnUntouched, 2),
+        ] {
+            reading.set(field, mib * MIB);
+        }
+        let waterfall = Waterfall::of(&reading, blocks(35, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        let at = |part| mib(&waterfall, part);
+        assert_eq!(at(MemoryPart::Dirty), Some(2));
+        assert_eq!(at(MemoryPart::Muzzy), Some(0)); // it has four
+        assert_eq!(at(MemoryPart::Metadata), Some(1));
+        assert_eq!(at(MemoryPart::Own), Some(2));
+        assert_eq!(at(MemoryPart::Untouched), Some(-6));
+        // Later, with fewer untouched pages than the last detail found: no line counts more.
+        reading.set(Field::HeapUntouched, 7 * MIB);
+        let waterfall = Waterfall::of(&reading, blocks(35, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        let at = |part| mib(&waterfall, part);
+        assert_eq!(at(MemoryPart::Dirty), Some(2));
+        assert_eq!(at(MemoryPart::Muzzy), Some(2));
+        assert_eq!(at(MemoryPart::Metadata), Some(2));
+        assert_eq!(at(MemoryPart::Untouched), Some(0));
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod global;
 mod own_arena;
 mod programs_heap;
 
+pub(crate) use counts::UntouchedPages;
 pub(crate) use global::{
     can_allocate, can_map, give_up_without_memory, is_short, prepare as set_writer_stop,
 };
@@ -53,6 +54,21 @@ pub(crate) fn dirty_bytes() -> usize {
 /// Returns no counts: the program's allocator has all blocks, those of this library too.
 pub(crate) fn take_census() -> counts::Census {
     counts::Census::default()
+}
+
+/// A walk over the pages of a heap, which is not known.
+pub(crate) struct UntouchedWalk {
+    pub(crate) sums: UntouchedPages,
+}
+
+impl UntouchedWalk {
+    /// Returns nothing: the uses of pages are not known.
+    pub(crate) fn new() -> Option<UntouchedWalk> {
+        None
+    }
+
+    /// Adds nothing.
+    pub(crate) fn add(&mut self, _: u64, _: bool) {}
 }
 
 /// Slabs: those of the program's allocator are not known.

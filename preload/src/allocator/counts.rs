@@ -1,5 +1,18 @@
 //! Counts of an allocator's memory, for the log's memory readings.
 
+/// Bytes of pages that were never touched, by what the allocator uses them for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct UntouchedPages {
+    /// For blocks and slabs.
+    pub(crate) active: u64,
+    /// For nothing: free, and not returned to the kernel.
+    pub(crate) dirty: u64,
+    /// For nothing: the kernel may take them.
+    pub(crate) muzzy: u64,
+    /// For this library's arena.
+    pub(crate) own: u64,
+}
+
 /// Counts in bytes: see the fields of the same names in the log's memory reading.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Census {

@@ -87,8 +87,19 @@ pub(crate) const IS_SMALL: usize = 1;
 pub(crate) const EXTENT_ALIGNMENT: usize = 128;
 /// Offset in `edata_t` of the extent's bytes, without the lowest bits (`e_size_esn`).
 pub(crate) const EXTENT_BYTES_AT: usize = 16;
-/// Lowest bits of fields in the first word of `edata_t` (`e_bits`), with the widths of two fields:
-/// whether the extent is a slab, its class, and its number of free blocks.
+/// Lowest bit of the state of an extent in the entry of its first page, and the width.
+pub(crate) const STATE_AT: u32 = 2;
+pub(crate) const STATE_BITS: u32 = 3;
+/// States (`extent_state_t`) of free pages: not returned to the kernel, for the kernel to take, and
+/// returned. Pages in use have another one.
+pub(crate) const DIRTY: usize = 1;
+pub(crate) const MUZZY: usize = 2;
+pub(crate) const RETAINED: usize = 3;
+/// Width of the number of the arena in the first word of `edata_t` (`e_bits`), from the lowest bit
+/// on.
+pub(crate) const ARENA_BITS: u32 = 12;
+/// Lowest bits of other fields in there, with the widths of two: whether the extent is a slab, its
+/// class, and its number of free blocks.
 pub(crate) const IS_SLAB_AT: u32 = 12;
 pub(crate) const SLAB_CLASS_AT: u32 = 20;
 pub(crate) const SLAB_CLASS_BITS: u32 = 8;

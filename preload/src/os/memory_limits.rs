@@ -24,7 +24,8 @@ pub(crate) struct LimitedCgroup {
     folder: String,
 }
 
-/// Numbers of a cgroup, in bytes and numbers of events. `None`: unknown, or no limit.
+/// Numbers of a cgroup, in bytes and numbers of events since it was made. `None`: unknown, or no
+/// limit.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CgroupMemory {
     pub(crate) used: Option<u64>,
@@ -36,6 +37,19 @@ pub(crate) struct CgroupMemory {
 }
 
 impl CgroupMemory {
+    /// Returns the numbers with the events since an earlier reading alone.
+    pub(crate) fn since(self, earlier: CgroupMemory) -> CgroupMemory {
+        let since = |now: Option<u64>, then: Option<u64>| {
+            now.map(|now| now.saturating_sub(then.unwrap_or(0)))
+        };
+        CgroupMemory {
+            high_events: since(self.high_events, earlier.high_events),
+            max_events: since(self.max_events, earlier.max_events),
+            kills: since(self.kills, earlier.kills),
+            ..self
+        }
+    }
+
     /// Returns the bytes up to the nearer limit.
     fn room(&self) -> u64 {
         let limits = self.max.into_iter().chain(self.high);
@@ -71,6 +85,11 @@ impl LimitedCgroup {
             },
             &mut [0; 64],
         ))
+    }
+
+    /// Returns true if both are the same cgroup.
+    pub(crate) fn is(&self, other: &LimitedCgroup) -> bool {
+        self.folder == other.folder
     }
 
     /// Reads the numbers. Takes no memory.

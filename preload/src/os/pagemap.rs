@@ -63,6 +63,22 @@ impl Pagemap {
         self.pieces(range, most, &mut |_| true).anonymous
     }
 
+    /// Passes each page of a range to `visit`: its address, and true if it was touched and belongs to
+    /// no file.
+    pub(crate) fn each(&self, range: &Range<u64>, visit: &mut dyn FnMut(u64, bool)) {
+        let mut page = range.start / PAGE;
+        let end = range.end.div_ceil(PAGE);
+        while page < end {
+            let count = (end - page).min(PIECE as u64) as usize;
+            let mut read = 0;
+            self.words(page, count, &mut |word| {
+                visit((page + read) * PAGE, is_anonymous(word));
+                read += 1;
+            });
+            page += count as u64;
+        }
+    }
+
     /// Returns the touched pages of a stack, which is touched from its end on. Stops at the first
     /// piece without a touched page.
     pub(crate) fn of_stack(&self, range: &Range<u64>, most: u64) -> Touched {
@@ -126,8 +142,7 @@ impl Pagemap {
     fn piece(&self, first: u64, count: usize) -> Touched {
         let mut sum = Touched::default();
         self.words(first, count, &mut |word| {
-            let is_anonymous = word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0;
-            sum.anonymous += PAGE * u64::from(is_anonymous);
+            sum.anonymous += PAGE * u64::from(is_anonymous(word));
             sum.resident += PAGE * u64::from(word & PRESENT != 0);
         });
         sum
@@ -167,6 +182,11 @@ impl Pagemap {
             self.can_scan.set(false);
         }
     }
+}
+
+/// Returns true if that is the word of a touched page without a file.
+fn is_anonymous(word: u64) -> bool {
+    word & OF_FILE == 0 && word & (PRESENT | SWAPPED) != 0
 }
 
 #[cfg(test)]

@@ -212,7 +212,7 @@ impl Writer {
         }
     }
 
-    fn advance_clock(&mut self) {
+    pub(super) fn advance_clock(&mut self) {
         self.clock.advance(); // the polled events are older
         self.scale = self.clock.scale(TIME_UNIT_NS, self.output.start_ns);
         // The log keeps times in microseconds.

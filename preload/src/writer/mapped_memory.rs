@@ -244,8 +244,10 @@ impl Parts<'_> {
         let is_reserved = perms.starts_with(b"---");
         let is_shared = perms.get(3) == Some(&b's');
         let is_written = mapping.inode == 0 || perms.get(1) == Some(&b'w');
-        // Pages of files and shared pages are lines of their own.
-        if stack.is_none() && (is_shared || !is_written || mapping.path.starts_with("[v")) {
+        // Pages of files are a line of their own, and have names there. Shared memory has one, too,
+        // and its names are told here: System V segments, and what was mapped before the recording.
+        let is_of_file = !is_written && !is_shared;
+        if stack.is_none() && (is_of_file || mapping.path.starts_with("[v")) {
             return;
         }
         let touched = match is_reserved {
@@ -345,6 +347,10 @@ impl Writer {
 
     /// Logs the changes that still wait for a session, because no sample has begun one.
     pub(super) fn log_pending_mappings(&mut self) {
+        if !pending_mappings::exist() {
+            return;
+        }
+        self.advance_clock();
         for pending in pending_mappings::take_all() {
             let has_stack = !pending.frames.is_empty();
             if has_stack {

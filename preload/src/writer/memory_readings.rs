@@ -15,11 +15,12 @@ use std::ops::Range;
 use heapprof_core::{AddressMap, CpuShare, LimitAlarm, number_of};
 use heapprof_format::{MemoryField as Field, MemoryReading, Module};
 
-use crate::allocator;
-use crate::os::memory_limits::{self, LimitedCgroup};
+use crate::allocator::{self, UntouchedPages};
+use crate::os::memory_limits::{self, CgroupMemory, LimitedCgroup};
 use crate::os::pagemap::Pagemap;
 use crate::os::{clock, procfs, sys};
 use crate::unwind::thread_stacks;
+use crate::writer::heap_pages::HeapPages;
 use crate::writer::mapped_memory::{Account, RecordedMappings, UsedStack, Waiting};
 
 /// Most pages of one stack, mapping or module that are read.
@@ -45,7 +46,7 @@ const WRITABLE: u32 = 2;
 /// The fields of a detail that are read more rarely than the others.
 const ROLLUP: [Field; 3] = [Field::HugePages, Field::LazyFree, Field::Proportional];
 /// The fields of a detail.
-const DETAIL: [Field; 9] = [
+const DETAIL: [Field; 13] = [
     Field::HugePages,
     Field::LazyFree,
     Field::Proportional,
@@ -55,6 +56,10 @@ const DETAIL: [Field; 9] = [
     Field::Variables,
     Field::Mapped,
     Field::MappedUnrecorded,
+    Field::DirtyUntouched,
+    Field::MuzzyUntouched,
+    Field::MetadataUntouched,
+    Field::OwnUntouched,
 ];
 
 /// Why a reading is taken.
@@ -90,6 +95,8 @@ pub(super) struct MemoryReadings {
     /// When the session began.
     start_ns: u64,
     cgroup: Option<LimitedCgroup>,
+    /// The numbers of the cgroup when it was found.
+    first_of_cgroup: CgroupMemory,
     alarm: LimitAlarm,
     /// By the kernel's count, which has what was resident between readings.
     most_resident: u64,
@@ -108,6 +115,7 @@ impl MemoryReadings {
             recorded_bytes: 0,
             start_ns: now_ns,
             cgroup: None,
+            first_of_cgroup: CgroupMemory::default(),
             alarm: LimitAlarm::default(),
             most_resident: 0,
         }
@@ -159,7 +167,7 @@ impl MemoryReadings {
             self.recorded_bytes = recorded_bytes;
             let mut detail = MemoryReading::at(0);
             let places = (main_stack, modules, recorded);
-            mapped = self.take_detail(&mut detail, &reading, places, waiting);
+            mapped = self.take_detail(&mut detail, (&reading, used), places, waiting);
             detail.time_ns = now_ns;
             self.detail = Some(detail);
         }
@@ -188,11 +196,12 @@ impl MemoryReadings {
         Some((reading, mapped))
     }
 
-    /// Takes a detail for a reading. Returns the account of the mappings.
+    /// Takes a detail for a reading, with the bytes that the allocator counts as used or kept.
+    /// Returns the account of the mappings.
     fn take_detail(
         &mut self,
         detail: &mut MemoryReading,
-        reading: &MemoryReading,
+        (reading, used): (&MemoryReading, u64),
         places: (Option<u64>, &[Module], &RecordedMappings),
         waiting: Waiting<'_>,
     ) -> Option<Account> {
@@ -201,13 +210,13 @@ impl MemoryReadings {
             detail.set(field, self.detail.and_then(|last| last.get(field)));
         }
         let (heap, mapped) = match Pagemap::open() {
-            Some(map) => read_detail(detail, &map, places, waiting),
+            Some(map) => read_detail(detail, &map, used, places, waiting),
             None => (None, None),
         };
         self.others = touched(reading)
             .zip(heap)
             .map(|(all, heap)| all.saturating_sub(heap));
-        self.cgroup = LimitedCgroup::search();
+        self.find_cgroup();
         let detail_ns = clock::thread_ns();
         self.details.ran(detail_ns.saturating_sub(began_ns), now_ns);
         // The first rollup waits until it has its share.
@@ -265,9 +274,19 @@ impl MemoryReadings {
         self.alarm.check(used, limit).iter().map(line).collect()
     }
 
+    fn find_cgroup(&mut self) {
+        let found = LimitedCgroup::search();
+        if let Some(found) = &found
+            && !self.cgroup.as_ref().is_some_and(|last| last.is(found))
+        {
+            self.first_of_cgroup = found.read();
+        }
+        self.cgroup = found;
+    }
+
     fn read_limits(&self, reading: &mut MemoryReading) {
         if let Some(cgroup) = &self.cgroup {
-            let memory = cgroup.read();
+            let memory = cgroup.read().since(self.first_of_cgroup);
             reading.set(Field::CgroupUsed, memory.used);
             reading.set(Field::CgroupMax, memory.max);
             reading.set(Field::CgroupHigh, memory.high);
@@ -347,6 +366,7 @@ fn touched(reading: &MemoryReading) -> Option<u64> {
 fn read_detail(
     detail: &mut MemoryReading,
     map: &Pagemap,
+    used: u64,
     (main_stack, modules, recorded): (Option<u64>, &[Module], &RecordedMappings),
     waiting: Waiting<'_>,
 ) -> (Option<u64>, Option<Account>) {
@@ -424,8 +444,22 @@ fn read_detail(
     let pages = (places.end - places.start) / PAGE;
     let is_read = (1..=MOST_HEAP_PAGES).contains(&pages);
     let heap = is_read.then(|| {
-        let all = map.anonymous(&places, MOST_HEAP_PAGES);
-        all.saturating_sub(own_in_places)
+        let pages = HeapPages::read(map, &places);
+        let heap = pages.touched.saturating_sub(own_in_places);
+        if let Some(parts) = pages.untouched.filter(|_| !allocator::has_next()) {
+            let UntouchedPages {
+                active,
+                dirty,
+                muzzy,
+                own,
+            } = parts;
+            let rest = used.saturating_sub(heap + active + dirty + muzzy + own);
+            detail.set(Field::DirtyUntouched, dirty);
+            detail.set(Field::MuzzyUntouched, muzzy);
+            detail.set(Field::MetadataUntouched, rest);
+            detail.set(Field::OwnUntouched, own);
+        }
+        heap
     });
     (heap, mapped)
 }

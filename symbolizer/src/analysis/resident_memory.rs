@@ -188,7 +188,7 @@ impl ResidentMemory {
         if let Some(kills) = get(MemoryField::CgroupKills).filter(|&kills| kills > 0) {
             let kills = Count(kills);
             lines.push(format!(
-                "processes of the cgroup killed for want of memory: {kills}"
+                "processes of the cgroup killed for want of memory meanwhile: {kills}"
             ));
         }
         lines
@@ -319,7 +319,15 @@ fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
             "stacks, variables and heapprof's mappings were not read: they are not explained"
                 .into(),
         ),
-        Some(_) => caveats.extend(old(reading)),
+        Some(_) => {
+            if get(MemoryField::MappedUnrecorded).is_none() {
+                caveats.push(
+                    "the mappings are not known, and are not explained: the kernel's list was longer than 512 KiB, or not readable"
+                        .into(),
+                );
+            }
+            caveats.extend(old(reading));
+        }
     }
     if let (Some(known), Some(threads)) =
         (get(MemoryField::StackThreads), get(MemoryField::Threads))

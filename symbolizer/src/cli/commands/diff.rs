@@ -211,12 +211,19 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     };
     let (a, b) = (part(&args.before, 0)?, part(after, 1)?);
     let mut unlike = Unlike::between(&a, &b);
+    if measure == Measure::MappedResident {
+        unlike.remarks.push(mappings_read(&a, &b));
+    }
     warn(&unlike, args.force)?;
     let (of_a, of_b) = (
         args.places.symbols(&args.before, &a)?,
         args.places.symbols(after, &b)?,
     );
-    let heading = format!("{} -> {}", args.before.display(), after.display());
+    let file = args.before.display();
+    let heading = match (after == args.before, a.run.span, b.run.span) {
+        (true, Some(of_a), Some(of_b)) => format!("{file}: {} -> {}", told(of_a), told(of_b)),
+        _ => format!("{file} -> {}", after.display()),
+    };
     let mut differences = Differences::of_two((&a, &of_a), (&b, &of_b), measure);
     for remark in differences.remarks() {
         say::note(&format_args!("note: {remark}"));
@@ -244,13 +251,13 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
              end, in-use-bytes), or two files"
         )));
     }
-    if measure.is_mapped() {
+    // Neither is a sum over blocks that came and went: each moment has numbers of its own.
+    if measure.is_mapped() && matches!(first, View::Window(..)) {
         return Err(Failure::Senseless(format!(
-            "{measure} is of mappings, which one log does not compare with its past: show each moment (top --at), or compare \
-             two files"
+            "{measure} is of a moment, and not of a window: give --at twice"
         )));
     }
-    if measure.is_of_pages() {
+    if measure.is_mapped() || measure.is_of_pages() {
         let views = [first.clone(), second.clone()];
         return two_files(args, &args.before, &views);
     }
@@ -316,6 +323,18 @@ fn check(
 }
 
 /// A view in a heading.
+/// Says when the resident bytes of both mappings were read.
+fn mappings_read(a: &Profile, b: &Profile) -> String {
+    let read = |profile: &Profile| {
+        let ns = profile.mappings.read_ns;
+        ns.map_or_else(
+            || "no reading".to_owned(),
+            |ns| format!("{:.3} s", ns as f64 / 1e9),
+        )
+    };
+    format!("resident bytes as of {} and {}", read(a), read(b))
+}
+
 fn told(span: Span) -> String {
     let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
     if let Some(age_ns) = span.survived_ns {

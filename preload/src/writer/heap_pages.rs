@@ -1,0 +1,36 @@
+//! Heap pages: how many pages of the allocator's places were touched, and how many of each use were
+//! not.
+
+use std::ops::Range;
+
+use crate::allocator::{UntouchedPages, UntouchedWalk};
+use crate::os::pagemap::Pagemap;
+
+const PAGE: u64 = 4096;
+
+/// See the module's text. Bytes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct HeapPages {
+    /// Touched pages of all uses.
+    pub(super) touched: u64,
+    /// Pages that were never touched. `None`: the uses of pages are not known.
+    pub(super) untouched: Option<UntouchedPages>,
+}
+
+impl HeapPages {
+    /// Counts the pages of a range.
+    pub(super) fn read(map: &Pagemap, places: &Range<u64>) -> HeapPages {
+        let mut walk = UntouchedWalk::new();
+        let mut touched = 0;
+        map.each(places, &mut |address, is_touched| {
+            touched += if is_touched { PAGE } else { 0 };
+            if let Some(walk) = &mut walk {
+                walk.add(address, is_touched);
+            }
+        });
+        HeapPages {
+            touched,
+            untouched: walk.map(|walk| walk.sums),
+        }
+    }
+}
