@@ -53,8 +53,8 @@ pub enum MemoryPart {
     File,
     /// Shared memory.
     Shared,
-    /// Pages of blocks that were never touched: a negative number. Where it is not known which pages
-    /// of the allocator were never touched, those of all its lines.
+    /// Pages of blocks that were never touched: a negative number. Where the use of such pages is
+    /// not known, those of all lines of the allocator.
     Untouched,
     /// Swapped pages of the lines above: a negative number.
     Swapped,
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(at(MemoryPart::NotExplained), Some(11));
     }
 
-    /// Of 18 MiB that were never touched, each line has what is known to be its part.
+    /// 18 MiB were never touched, and each line lacks what is known to be its part.
     #[test]
     fn pages_that_were_never_touched_are_missing_in_their_lines() {
         let mut reading = usual();

@@ -1,9 +1,9 @@
 //! Page map: which pages of this process were touched, by `/proc/self/pagemap`.
 //!
 //! The kernel tells a word for each page. The bits below need no rights. A page that was only read
-//! is mapped to the kernel's page of zeros: it is present, and no memory of the process. Its word is
-//! that of a page that processes share, so the kernel is asked which of these it is (Linux 6.7; an
-//! older one counts it as resident).
+//! is mapped to the kernel's page of zeros: it is present, and no memory of the process. Its word
+//! is that of a page that processes share, so the kernel is asked which of these it is (Linux 6.7;
+//! an older one counts it as resident).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -63,8 +63,8 @@ impl Pagemap {
         self.pieces(range, most, &mut |_| true).anonymous
     }
 
-    /// Passes each page of a range to `visit`: its address, and true if it was touched and belongs to
-    /// no file.
+    /// Passes each page of a range to `visit`: its address, and true if it was touched and belongs
+    /// to no file.
     pub(crate) fn each(&self, range: &Range<u64>, visit: &mut dyn FnMut(u64, bool)) {
         let mut page = range.start / PAGE;
         let end = range.end.div_ceil(PAGE);
