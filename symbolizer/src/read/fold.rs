@@ -407,8 +407,10 @@ impl Fold {
             Record::MappingChange(change) => self.mapping_changed(&change),
             Record::MappedMemory(moment) => {
                 self.passed(moment.time_ns);
-                let is_within = self.is_within(moment.time_ns);
-                self.mapped.moment(moment, is_within);
+                let end_ns = self.span.map(|span| span.to.time_ns());
+                let past_ns = end_ns.filter(|_| !self.is_within(moment.time_ns));
+                let past_ns = past_ns.map(|end_ns| moment.time_ns.saturating_sub(end_ns));
+                self.mapped.moment(moment, past_ns);
             }
             Record::Title { time_ns, text } => {
                 self.passed(time_ns);

@@ -44,12 +44,19 @@ impl MappedFold {
         }
     }
 
-    /// Takes a moment: the last one within the span is kept, or the first one behind it.
-    pub(crate) fn moment(&mut self, moment: MappedMemory, is_within: bool) {
-        if is_within || !self.is_past && self.moment.is_none() {
+    /// Takes a moment: the one is kept that is nearest to the end of the span, of the last one
+    /// within it and the first one behind it. `past_ns` is the time behind the end; `None`: it is
+    /// within the span.
+    pub(crate) fn moment(&mut self, moment: MappedMemory, past_ns: Option<u64>) {
+        let is_nearer = |past_ns| {
+            let end_ns = moment.time_ns.saturating_sub(past_ns);
+            let before = |kept: &MappedMemory| end_ns.saturating_sub(kept.time_ns);
+            self.moment.as_ref().is_none_or(|it| past_ns < before(it))
+        };
+        if past_ns.is_none_or(|past_ns| !self.is_past && is_nearer(past_ns)) {
             self.moment = Some(moment);
         }
-        self.is_past |= !is_within;
+        self.is_past |= past_ns.is_some();
     }
 
     /// Returns the mappings so far. `stack_of` has the profile's index of each stack.
@@ -68,5 +75,33 @@ impl MappedFold {
         }
         mappings.set_mapped(&mapped);
         mappings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A dump's reading comes a little behind the marker that names it.
+    #[test]
+    fn the_moment_that_is_nearest_to_the_end_of_the_span_is_kept() {
+        let read_ns = |moments: &[(u64, Option<u64>)]| {
+            let mut fold = MappedFold::default();
+            for &(time_ns, past_ns) in moments {
+                let parts = Vec::new();
+                fold.moment(MappedMemory { time_ns, parts }, past_ns);
+            }
+            fold.so_far(&NumberMap::default()).read_ns
+        };
+        assert_eq!(
+            read_ns(&[(10, None), (80, None), (110, Some(10))]),
+            Some(110)
+        );
+        assert_eq!(
+            read_ns(&[(80, None), (130, Some(30)), (140, Some(40))]),
+            Some(80)
+        );
+        assert_eq!(read_ns(&[(130, Some(30)), (140, Some(40))]), Some(130));
+        assert_eq!(read_ns(&[]), None);
     }
 }
