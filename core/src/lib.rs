@@ -46,6 +46,7 @@
 //! - [`Estimate`] sums weights, with a standard error.
 //! - [`Trend`] tells whether a growth is more than noise, and matters.
 //! - [`Ledger`] keeps the totals by stack and size class.
+//! - [`CoarseHistory`] keeps the bytes in use of a whole run, at moments.
 //! - [`Cgroup`] finds the memory cgroup of a process, and [`number_of`] reads the kernel's texts.
 //! - [`BlockPages`] divides blocks by the state of their pages.
 //! - [`AddressMap`] keeps which mapping an address belongs to.
@@ -56,13 +57,14 @@
 //!
 //! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
 //!
-//! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes` and
-//! `ledger`, `memory` and `python` beside each other, `arch`, `seccomp_bpf`.
+//! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes`,
+//! `ledger`, `coarse_history`, `memory` and `python` beside each other, `arch`, `seccomp_bpf`.
 //! `scripts/check-layers` keeps this order.
 #![forbid(unsafe_code)]
 
 mod allowance;
 mod arch;
+mod coarse_history;
 mod lanes;
 mod ledger;
 mod memory;
@@ -78,6 +80,7 @@ mod unwind;
 
 pub use allowance::{Allowance, Look};
 pub use arch::{EntryPatch, Epilogue, Refusal, Unmovable, find_epilogue};
+pub use coarse_history::{CoarseEntry, CoarseHistory, LargestStacks, StackSums};
 pub use lanes::event::{
     EndedSample, Event, Freed, LastSample, NextSample, NoUsualSink, Origin, Sampled, Sink,
     UsualSink,
