@@ -5,6 +5,7 @@
 //! fields at the end. A reader skips unknown kinds by their length.
 
 use crate::checkpoint::{Checkpoint, Passed};
+use crate::coarse_moment::CoarseMoment;
 use crate::code::Code;
 use crate::mapped_memory::{MappedMemory, MappingChange};
 use crate::memory_reading::MemoryReading;
@@ -44,11 +45,12 @@ pub(crate) enum Kind {
     Title = 19,
     Pages = 20,
     Code = 21,
+    CoarseMoment = 22,
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers.
-    const ALL: [Kind; 22] = [
+    const ALL: [Kind; 23] = [
         Kind::Interval,
         Kind::Stack,
         Kind::Module,
@@ -71,6 +73,7 @@ impl Kind {
         Kind::Title,
         Kind::Pages,
         Kind::Code,
+        Kind::CoarseMoment,
     ];
 
     pub(crate) fn from_u8(number: u8) -> Option<Self> {
@@ -231,6 +234,10 @@ pub(crate) fn put_body(record: &Record, body: &mut Vec<u8>) -> Option<Head> {
             code.put(body);
             (Kind::Code, 0)
         }
+        Record::CoarseMoment(moment) => {
+            moment.put(body);
+            (Kind::CoarseMoment, 0)
+        }
         Record::End { time_ns, reason } => {
             put_time(body, *time_ns);
             body.push(*reason as u8);
@@ -370,6 +377,7 @@ pub(crate) fn take_body(kind: Kind, mut body: &[u8]) -> Option<Record> {
         Kind::MappedMemory => Record::MappedMemory(MappedMemory::take(body)?),
         Kind::Pages => Record::Pages(PageReading::take(body)?),
         Kind::Code => Record::Code(Code::take(body)?),
+        Kind::CoarseMoment => Record::CoarseMoment(CoarseMoment::take(body)?),
         Kind::End => Record::End {
             time_ns: take_time(body)?,
             reason: EndReason::from_u8(take_byte(body)?)?,
@@ -552,7 +560,7 @@ fn take_addresses(bytes: &mut &[u8]) -> Option<(Vec<u64>, bool)> {
 }
 
 /// The first items of a list, at most `most`, and whether it has more.
-fn take_first<T>(
+pub(crate) fn take_first<T>(
     bytes: &mut &[u8],
     most: usize,
     mut take_item: impl FnMut(&mut &[u8]) -> Option<T>,

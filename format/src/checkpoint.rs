@@ -3,9 +3,10 @@
 //! ```text
 //!  segment 1      Start | events …
 //!  segment n > 1  Start | Checkpoint  modules, threads, stacks
-//!                                     Passed*      totals of earlier frees, by stack and class
-//!                                     Alloc*       blocks in use, in order of time, as recorded
-//!                                     Free*        of blocks from before a fork
+//!                                     CoarseMoment*  bytes in use before, in order of time
+//!                                     Passed*        totals of earlier frees, by stack and class
+//!                                     Alloc*         blocks in use, in order of time, as recorded
+//!                                     Free*          of blocks from before a fork
 //!                                     Counters
 //!                         CheckpointEnd | events …
 //! ```

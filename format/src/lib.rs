@@ -37,6 +37,7 @@
 mod attach_block;
 mod body;
 mod checkpoint;
+mod coarse_moment;
 mod code;
 mod control;
 mod dump;
@@ -61,6 +62,7 @@ pub use attach_block::{
 };
 pub use body::TIME_UNIT_NS;
 pub use checkpoint::{Checkpoint, Passed, Sums};
+pub use coarse_moment::CoarseMoment;
 pub use code::{
     CODE_LEN, Code, LineTableKind, MAX_LINE_TABLE, NO_INSTRUCTION, code_address, code_start,
     is_code_address,

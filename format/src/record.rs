@@ -9,6 +9,7 @@
 //! other sample of the process ever has.
 
 use crate::checkpoint::{Checkpoint, Passed};
+use crate::coarse_moment::CoarseMoment;
 use crate::code::Code;
 use crate::mapped_memory::{MappedMemory, MappingChange};
 use crate::memory_reading::MemoryReading;
@@ -86,6 +87,8 @@ pub enum Record {
     Checkpoint(Checkpoint),
     /// Part of a checkpoint: earlier allocations that are freed.
     Passed(Passed),
+    /// Part of a checkpoint: the bytes in use at a moment before it.
+    CoarseMoment(CoarseMoment),
     /// The checkpoint is complete; events follow.
     CheckpointEnd {
         /// Time of the checkpoint's beginning.

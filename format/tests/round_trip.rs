@@ -242,6 +242,24 @@ fn other() -> impl Strategy<Value = Record> {
         ),
         time.clone()
             .prop_map(|time_ns| Record::CheckpointEnd { time_ns }),
+        (
+            time.clone(),
+            any::<[u64; 3]>(),
+            any::<u64>(),
+            prop::collection::vec(any::<(u32, u64)>(), 0..9)
+        )
+            .prop_map(
+                |(time_ns, [bytes, bytes_error, objects], highest, largest)| {
+                    Record::CoarseMoment(CoarseMoment {
+                        time_ns,
+                        bytes,
+                        bytes_error,
+                        objects,
+                        highest,
+                        largest,
+                    })
+                }
+            ),
         (time, any::<u32>(), any::<u64>(), any::<i128>(), sums()).prop_map(
             |(time_ns, segment, number, peak_bytes, requested)| Record::Checkpoint(Checkpoint {
                 segment,

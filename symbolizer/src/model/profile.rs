@@ -12,7 +12,9 @@ use crate::history::courses::Courses;
 use crate::history::lifetimes::Lifetimes;
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Row, Totals};
-use heapprof_format::{Counter, MemoryReading, SegmentStart, Symbols, Thread, WalkEnd};
+use heapprof_format::{
+    CoarseMoment, Counter, MemoryReading, SegmentStart, Symbols, Thread, WalkEnd,
+};
 
 use crate::model::change::Change;
 use crate::model::confidence::Confidence;
@@ -70,6 +72,9 @@ pub struct Profile {
     pub stated_errors: Option<[f64; 4]>,
     /// When the most bytes were in use; `None` for a dump.
     pub peak: Option<Peak>,
+    /// The bytes in use at moments before the time in detail, in order, if the log rotated. Stacks
+    /// are indices into `stacks`. The blocks that a forked process has from its parent are missing.
+    pub coarse: Vec<CoarseMoment>,
     /// The past of each row, if it was asked for; else empty.
     pub pasts: Vec<Past>,
     /// The course of each stack, if it was asked for.

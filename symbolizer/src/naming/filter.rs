@@ -140,6 +140,7 @@ fn retain(profile: &mut Profile, kept: &[bool], hidden: &HashSet<Place>) {
             ..*row
         })
     };
+    profile.coarse = Vec::new(); // it is of all stacks
     let detail = &mut profile.detail;
     if let Some(threads) = &mut detail.threads {
         threads.retain_mut(|part| renumbered(&part.row).map(|row| part.row = row).is_some());

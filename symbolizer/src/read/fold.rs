@@ -4,6 +4,7 @@
 //! `heapprof_core`'s ledger, which the writer inside the process runs, too.
 
 pub(crate) mod averages;
+mod coarse;
 mod codes;
 pub(crate) mod detail;
 mod followed;
@@ -371,6 +372,7 @@ impl Fold {
             }
             Record::Checkpoint(checkpoint) => self.resume(checkpoint),
             Record::Passed(passed) => self.resume_row(&passed),
+            Record::CoarseMoment(moment) => self.coarse(moment),
             Record::CheckpointEnd { .. } => self.resumed(),
             Record::Marker { time_ns, name } => {
                 self.passed(time_ns);

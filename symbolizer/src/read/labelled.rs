@@ -155,6 +155,8 @@ impl<T: Taker> Taker for Labelled<'_, T> {
                 }
             }
             Record::Passed(passed) if self.stacks.contains(&passed.stack) => {}
+            // What all had in use says nothing of a part.
+            Record::CoarseMoment(_) => {}
             // The peak of all is none of a part.
             Record::Checkpoint(checkpoint) => self.taker.take(Record::Checkpoint(Checkpoint {
                 peak_ns: checkpoint.time_ns,

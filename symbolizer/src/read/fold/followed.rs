@@ -119,6 +119,7 @@ impl Fold {
             Record::Notice { text, .. } => text.len() as u64,
             Record::Regime { .. } => 0,
             Record::Passed(_) => return self.has_room(0),
+            Record::CoarseMoment(moment) => 64 + 16 * moment.largest.len() as u64,
             Record::Process(process) => {
                 let start = &process.start;
                 let texts = start.args.iter().map(String::len).sum::<usize>();
