@@ -172,7 +172,7 @@ impl Writer {
             dump_limit: commands::dump_limit(),
             dumps: with_dumps.then(|| Dumps::new(&output.base, settings, clock::now_ns())),
             ledger: settings.needs_ledger().then(Ledger::new),
-            rotation: (settings.max_log > 0).then(|| Rotation::new(settings.max_log, &output)),
+            rotation: (settings.max_log > 0).then(|| Rotation::new(settings, &output)),
             output,
             settings: settings.clone(),
             stacks: NumberMap::default(),
@@ -300,6 +300,19 @@ impl Writer {
                 by_budget: interval::is_raised(),
             });
         }
+        self.replay_deferred(session);
+    }
+
+    /// Adds to the coarse history of a log that rotates, if that is due.
+    fn add_to_history(&mut self, session: &Session) {
+        if let (Some(rotation), Some(ledger)) = (&mut self.rotation, &self.ledger) {
+            rotation.add_to_history(ledger, (&mut self.source, session));
+            self.replay_deferred(session);
+        }
+    }
+
+    /// Logs the events that were deferred.
+    fn replay_deferred(&mut self, session: &Session) {
         while let Some(event) = self
             .rotation
             .as_mut()
@@ -460,6 +473,7 @@ impl Writer {
                     self.pages.want_within_share(now);
                 }
                 self.flush();
+                self.add_to_history(session);
                 self.rotate_if_full(session);
                 last_flush = now;
             }

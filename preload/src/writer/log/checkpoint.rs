@@ -3,13 +3,14 @@
 //!
 //! Memory: the blocks in use, with a few words each beyond the ledger's; all stacks that were
 //! sampled, with their frames; all modules that were loaded. Also the threads that live or have a
-//! block in use, and the stops of the recording. There is nothing for each event.
+//! block in use, the stops of the recording, and the coarse history, which is bounded. There is
+//! nothing for each event.
 
 use std::collections::BTreeMap;
 
-use heapprof_core::{Estimate, Fixed, Ledger, NumberMap};
+use heapprof_core::{CoarseEntry, CoarseHistory, Estimate, Fixed, Ledger, NumberMap, StackSums};
 use heapprof_format::{
-    Alloc, Checkpoint, Counter, Encoder, Free, Passed, Record, Stack, Start, Sums,
+    Alloc, Checkpoint, CoarseMoment, Counter, Encoder, Free, Passed, Record, Stack, Start, Sums,
     Thread as ThreadRecord,
 };
 
@@ -77,10 +78,13 @@ pub(crate) struct CheckpointState {
     peak_bytes: Fixed,
     intervals: Option<(u64, u64)>,
     requested: Estimate,
+    /// The bytes in use before, of this process's own blocks. A forked process's history begins
+    /// with the fork.
+    pub(crate) history: CoarseHistory,
 }
 
 impl CheckpointState {
-    pub(crate) fn new(start: Start) -> CheckpointState {
+    pub(crate) fn new(start: Start, history: CoarseHistory) -> CheckpointState {
         CheckpointState {
             start,
             reached_ns: 0,
@@ -98,6 +102,7 @@ impl CheckpointState {
             peak_bytes: Fixed::default(),
             intervals: None,
             requested: Estimate::default(),
+            history,
         }
     }
 
@@ -119,6 +124,7 @@ impl CheckpointState {
         if in_use > self.peak_bytes {
             (self.peak_bytes, self.peak_ns) = (in_use, alloc.time_ns);
         }
+        self.history.in_use(in_use);
     }
 
     /// Notes that a block or a mapping has that stack.
@@ -234,6 +240,7 @@ impl CheckpointState {
             + count(self.stops.len(), 16)
             + count(self.threads.len() - self.ending_threads, 32)
             + count(self.inherited.len(), 12)
+            + count(self.history.entries().len() + 1, MOMENT_BYTES)
             + 2048
     }
 
@@ -288,6 +295,12 @@ impl CheckpointState {
             }));
             write(out, Step::Record)?;
         }
+        let last = self.history_entry(ledger, || write(out, Step::Progress))?;
+        for entry in self.history.entries() {
+            out.record(&moment(entry));
+            write(out, Step::Record)?;
+        }
+        out.record(&moment(&last));
         // A frame begins at the time of its first record, so records without a time end a frame of
         // their own.
         write(out, Step::EndFrame)?;
@@ -318,6 +331,21 @@ impl CheckpointState {
         });
         out.record(&Record::CheckpointEnd { time_ns });
         write(out, Step::EndFrame)
+    }
+
+    /// Returns the state of this moment for the coarse history. `step` is called for each row.
+    pub(crate) fn history_entry<E>(
+        &self,
+        ledger: &Ledger,
+        mut step: impl FnMut() -> Result<(), E>,
+    ) -> Result<CoarseEntry, E> {
+        let mut sums = StackSums::default();
+        for row in ledger.rows() {
+            step()?;
+            sums.add(row.stack, row.totals.in_use.bytes_fixed());
+        }
+        let in_use = ledger.total().in_use;
+        Ok(self.history.entry(self.reached_ns, &in_use, sums.largest()))
     }
 
     /// Collects the blocks in use, in runs that are each sorted by time. `step` is called for each
@@ -385,6 +413,17 @@ fn sums(estimate: &Estimate) -> Sums {
     }
 }
 
+fn moment(entry: &CoarseEntry) -> Record {
+    Record::CoarseMoment(CoarseMoment {
+        time_ns: entry.time_ns,
+        bytes: entry.bytes,
+        bytes_error: entry.bytes_error,
+        objects: entry.objects,
+        highest: entry.highest,
+        largest: entry.largest.iter().collect(),
+    })
+}
+
 /// Records that a module was loaded, and that it was gone: their places, and when.
 struct Visit {
     came: (usize, u64),
@@ -402,6 +441,8 @@ fn module_bytes(record: &Record) -> u64 {
     }
 }
 
+/// The bytes of a coarse moment in a log, mostly not too low.
+pub(crate) const MOMENT_BYTES: u64 = 96;
 /// As many records of modules, and of threads, are kept, whatever they are.
 const MIN_TIDY: usize = 256;
 /// So many blocks in use are looked at for each thread that has come since the last look.

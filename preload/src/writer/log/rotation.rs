@@ -6,20 +6,22 @@
 //! others may be deferred at half the rate.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
-use heapprof_core::{Freed, Ledger, NoUsualSink, Origin, Sampled, Sink};
+use heapprof_core::{CoarseHistory, Freed, Ledger, NoUsualSink, Origin, Sampled, Sink};
 use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 
 use crate::os::files::{AppendError, Appended};
 use crate::os::sys::Errno;
 use crate::recording::request_word::{self, FINISH};
 use crate::recording::session::Session;
+use crate::state::settings::Settings;
 use crate::state::shutdown;
 use crate::writer::event_source::{Event, EventSink, EventSource};
 use crate::writer::kept_stacks::KeptStack;
-use crate::writer::log::checkpoint::{CheckpointState, Step};
+use crate::writer::log::checkpoint::{CheckpointState, MOMENT_BYTES, Step};
 use crate::writer::log::cut_mark::Pen;
 use crate::writer::log::output::Output;
 use crate::writer::log::segments::Segments;
@@ -38,6 +40,13 @@ const NS_PER_BYTE: u64 = 20;
 
 /// Events that are deferred between two checks if that is necessary.
 const DEFER_BATCH: usize = 64;
+
+/// The longest time between two entries of the coarse history.
+const HISTORY_STEP_NS: u64 = 60_000_000_000;
+/// Readings of the memory for an entry of the coarse history, if that is a shorter time.
+const READINGS_PER_ENTRY: u64 = 60;
+/// The part of the log's bound that the coarse history may take: one in so many bytes.
+const HISTORY_SHARE: u64 = 10;
 
 /// The reason why a segment was not begun.
 enum Abort {
@@ -69,10 +78,12 @@ pub(crate) struct Rotation {
 }
 
 impl Rotation {
-    pub(crate) fn new(most: u64, output: &Output) -> Rotation {
+    /// Returns the rotation of a log that has not begun, with the bound of the settings.
+    pub(crate) fn new(settings: &Settings, output: &Output) -> Rotation {
+        let most = settings.max_log;
         Rotation {
             segments: Segments::new(most),
-            checkpoint_state: CheckpointState::new(output.start.clone()),
+            checkpoint_state: CheckpointState::new(output.start.clone(), history(settings)),
             deferred: VecDeque::new(),
             max_deferred: (most / BOUND_BYTES_PER_EVENT).clamp(512, MAX_DEFERRED) as usize,
             replayed: 0,
@@ -120,6 +131,30 @@ impl Rotation {
 
     fn checkpoint_ns(&self, ledger: &Ledger) -> u64 {
         self.checkpoint_state.estimated_bytes(ledger) * NS_PER_BYTE
+    }
+
+    /// Adds the state of the newest event to the coarse history, if that is due. Events may be
+    /// deferred meanwhile.
+    pub(crate) fn add_to_history(
+        &mut self,
+        ledger: &Ledger,
+        (source, session): (&mut EventSource, &Session),
+    ) {
+        let state = &mut self.checkpoint_state;
+        if !state.history.is_due(state.reached_ns) {
+            return;
+        }
+        let (deferred, max) = (&mut self.deferred, self.max_deferred);
+        let mut steps = 0;
+        let entry = state.history_entry(ledger, || {
+            steps += 1;
+            if steps % STEPS_PER_POLL == 0 {
+                defer_events((&mut *source, session), deferred, max, usize::MAX);
+            }
+            Ok::<(), Infallible>(())
+        });
+        let Ok(entry) = entry;
+        state.history.add(entry);
     }
 
     /// Begins the next segment, as of `time_ns`. All earlier records are in the log.
@@ -238,6 +273,17 @@ impl Rotation {
             }
         }
     }
+}
+
+/// Returns the coarse history of a log with these settings, within its share of the bound.
+fn history(settings: &Settings) -> CoarseHistory {
+    let by_readings = settings.memory_interval_ms * 1_000_000 * READINGS_PER_ENTRY;
+    let step_ns = match by_readings {
+        0 => HISTORY_STEP_NS,
+        ns => ns.min(HISTORY_STEP_NS),
+    };
+    let most = settings.max_log / HISTORY_SHARE / MOMENT_BYTES;
+    CoarseHistory::new(step_ns, usize::try_from(most).unwrap_or(usize::MAX))
 }
 
 /// Returns true if the log must be whole before another `takes_ns` have passed.
