@@ -4,6 +4,7 @@
 //!
 //! Not here: how a result is written (`export`, `report`) or shown (`cli`).
 
+pub(crate) mod coarse_past;
 pub(crate) mod completeness;
 pub(crate) mod diff;
 pub(crate) mod doubt;

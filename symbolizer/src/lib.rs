@@ -56,6 +56,7 @@ mod regular_file;
 mod report;
 
 pub use access::Access;
+pub use analysis::coarse_past::{CoarsePast, CoarseRow, CoarseSite, CoarseSpan};
 pub use analysis::completeness::Recorded;
 pub use analysis::diff::{Diff, DiffSite, Differences, SourceLine, Unlike};
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};

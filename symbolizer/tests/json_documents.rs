@@ -370,7 +370,10 @@ fn timeline() {
             &["timeline", "--json", "--top", "3"],
             &["timeline", "--json", "--by", "thread"],
         ],
-        &[log_with_reading(folder.path())],
+        &[
+            log_with_reading(folder.path()),
+            crate::coarse_history::log(folder.path()),
+        ],
     );
 }
 
@@ -502,7 +505,9 @@ fn top_of_the_past() {
     commands.push([&of("peak")[..], &["--by", "file"]].concat());
     commands.push([&of("lifetime")[..], &["--by", "function"]].concat());
     let commands: Vec<&[&str]> = commands.iter().map(Vec::as_slice).collect();
-    conforms("heapprof top --json --metric peak", &commands);
+    let folder = tempfile::tempdir().expect("a folder");
+    let rotated = crate::coarse_history::log(folder.path());
+    conforms_with("heapprof top --json --metric peak", &commands, &[rotated]);
 }
 
 #[test]

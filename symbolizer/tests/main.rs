@@ -7,6 +7,7 @@ mod at;
 mod bounds;
 mod bundle;
 mod circumstances;
+mod coarse_history;
 mod common;
 mod confidence;
 mod coverage;

@@ -334,8 +334,12 @@ fn notes(profile: &Profile) -> Vec<String> {
     lines.extend(profile.resident());
     if let Some(checkpoint) = &profile.run.checkpoint {
         lines.push(format!(
-            "the log rotated: the past is known from {:.3} s on",
-            checkpoint.time_ns as f64 / 1e9
+            "the log rotated: the past is known from {:.3} s on{}",
+            checkpoint.time_ns as f64 / 1e9,
+            match profile.coarse.is_empty() {
+                true => "",
+                false => "; `heapprof timeline` shows moments of the time before",
+            }
         ));
     }
     lines.extend(profile.account.faults());

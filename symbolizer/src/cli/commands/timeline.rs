@@ -1,5 +1,6 @@
 //! `heapprof timeline`: shows bytes in use and the rate of allocation over time.
 
+mod coarse;
 mod json;
 mod peaks;
 mod svg;
@@ -7,6 +8,7 @@ mod svg;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use coarse::Coarse;
 use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
     By, Bytes, Detail, GroupMap, Groups, Heights, Looks, Printable, Profile, Rows, SiteKey,
@@ -28,7 +30,8 @@ use crate::cli::output::wrapped::write_wrapped;
 /// Show bytes in use and the rate of allocation over time
 ///
 /// A line of text for each curve, and a list of the highest peaks with the sites that made each;
-/// --csv, --svg and --json for other programs. --top K adds the bytes in use of the K sites that
+/// --csv, --svg and --json for other programs. If the log rotated, text and JSON begin with moments
+/// of the time before its oldest segment. --top K adds the bytes in use of the K sites that
 /// held the most at these peaks; --by, of the processes, threads, types and so on.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -102,10 +105,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         true => Vec::new(),
         false => peaks::listed(&profile),
     };
-    let named = match most > 0 || !spikes.is_empty() {
-        true => Named::of(&profile, &args.logs.symbols(&profile)?, args.by),
-        false => Named::default(),
+    let has_coarse = !profile.coarse.is_empty() && !args.csv && !args.svg;
+    let (named, coarse) = match most > 0 || !spikes.is_empty() || has_coarse {
+        true => {
+            let symbols = args.logs.symbols(&profile)?;
+            let coarse = has_coarse.then(|| Coarse::of(&profile, &symbols));
+            (Named::of(&profile, &symbols, args.by), coarse)
+        }
+        false => Default::default(),
     };
+    let coarse = coarse.unwrap_or_default();
     let (curves, heights) = match most {
         0 => Default::default(),
         most => {
@@ -152,13 +161,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         } else if args.svg {
             svg::write(&timeline, &curves.names, &profile, out)
         } else if args.json {
-            json::write(&timeline, &curves.names, &peaks, args.by, &profile, out)
+            let names = (&curves.names[..], args.by);
+            json::write(&timeline, names, &peaks, &coarse, &profile, out)
         } else {
             let fit: fn(&str, usize) -> String = match args.by {
                 None | Some(By::Function | By::Line) => cut_function,
                 Some(_) => cut_middle,
             };
             let at_peak = args.logs.at_peak();
+            coarse.write(&profile, steps, out)?;
             write_text(&timeline, &curves.names, fit, &profile, at_peak, out)?;
             peaks::write(&peaks, at_peak, out)?;
             for line in profile.circumstances() {
@@ -279,16 +290,7 @@ fn write_text(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let steps = &timeline.steps;
-    let mut line = |what: &str, values: &[f64], unit: &str| -> io::Result<()> {
-        let most = values.iter().copied().fold(0.0, f64::max);
-        writeln!(
-            out,
-            "{:<12}{}  up to {}{unit}",
-            what,
-            sparkline(values, most),
-            Bytes(most)
-        )
-    };
+    let mut line = |what: &str, values: &[f64], unit: &str| curve_line(what, values, unit, out);
     let highest: Vec<f64> = steps.iter().map(|step| step.highest).collect();
     if steps.iter().any(|step| step.resident.is_some()) {
         let resident = steps.iter().map(|step| step.resident.unwrap_or(0) as f64);
@@ -303,23 +305,14 @@ fn write_text(
             Some(width) => writeln!(out, "{}", fit(&name, width))?,
             None => writeln!(out, "{name}")?,
         }
-        let most = values.iter().copied().fold(0.0, f64::max);
-        writeln!(
-            out,
-            "{:<12}{}  up to {}",
-            "",
-            sparkline(&values, most),
-            Bytes(most)
-        )?;
+        curve_line("", &values, "", out)?;
     }
-    let end = profile.run.duration_ns as f64 / 1e9;
-    let begin = match begins_at(profile) {
-        0 => "0".to_owned(),
-        ns => format!("{:.3} s", ns as f64 / 1e9),
-    };
-    let end = format!("{end:.3} s");
-    let gap = steps.len().saturating_sub(begin.len() + end.len()).max(1);
-    writeln!(out, "{:<12}{begin}{}{end}", "", " ".repeat(gap))?;
+    axis(
+        begins_at(profile),
+        profile.run.duration_ns,
+        steps.len(),
+        out,
+    )?;
     if let Some(peak) = profile.peak.filter(|peak| peak.record > 0) {
         // The blocks in use before the oldest segment are unknown.
         let is_kept = !peak.is_gone;
@@ -343,6 +336,24 @@ fn write_text(
         )?;
     }
     Ok(())
+}
+
+/// Writes a curve, with what it is of in front of it and the most behind it.
+fn curve_line(what: &str, values: &[f64], unit: &str, out: &mut impl Write) -> io::Result<()> {
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let curve = sparkline(values, most);
+    writeln!(out, "{what:<12}{curve}  up to {}{unit}", Bytes(most))
+}
+
+/// Writes the begin and the end of the time below curves of so many steps.
+fn axis(from_ns: u64, to_ns: u64, steps: usize, out: &mut impl Write) -> io::Result<()> {
+    let begin = match from_ns {
+        0 => "0".to_owned(),
+        ns => format!("{:.3} s", ns as f64 / 1e9),
+    };
+    let end = format!("{:.3} s", to_ns as f64 / 1e9);
+    let gap = steps.saturating_sub(begin.len() + end.len()).max(1);
+    writeln!(out, "{:<12}{begin}{}{end}", "", " ".repeat(gap))
 }
 
 fn sparkline(values: &[f64], most: f64) -> String {

@@ -1,5 +1,6 @@
 //! `heapprof top`: shows the sites with the most memory, largest first.
 
+mod coarse_growth;
 mod past;
 
 use std::io::{self, Write};

@@ -18,9 +18,13 @@ pub(crate) fn note_what_is_kept(file: &Path, profile: &Profile) {
     if let Some(checkpoint) = &profile.run.checkpoint {
         say::note(&format_args!(
             "note: {}: the log rotated, detail begins at {:.3} s: what depends on time (windows, peak, temporary, \
-             lifetimes, heaptime, timeline) is of the time since; totals and what is in use are of the whole run",
+             lifetimes, heaptime, timeline) is of the time since; totals and what is in use are of the whole run{}",
             file.display(),
-            checkpoint.time_ns as f64 / 1e9
+            checkpoint.time_ns as f64 / 1e9,
+            match profile.coarse.is_empty() {
+                true => "",
+                false => "; of the time before, `timeline` and `top -m growth` show moments",
+            }
         ));
     }
 }

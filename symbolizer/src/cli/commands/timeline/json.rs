@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use heapprof_symbolizer::{By, Json, Profile, RecordingConditions, Timeline};
 use serde::Serialize;
 
+use super::coarse::{self, Coarse};
 use super::peaks;
 use crate::cli::output::document::Head;
 
@@ -17,6 +18,9 @@ struct Document<'a> {
     duration_ns: u64,
     step_ns: u64,
     peak: Option<Peak>,
+    /// The time before detail, if the log rotated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coarse: Option<coarse::Document<'a>>,
     /// The highest spikes.
     peaks: Vec<peaks::Document<'a>>,
     /// The kind of the groups, if they are no sites.
@@ -54,9 +58,9 @@ struct Step<'a> {
 
 pub(super) fn write(
     timeline: &Timeline<f64>,
-    names: &[String],
+    (names, by): (&[String], Option<By>),
     peaks: &[peaks::Peak],
-    by: Option<By>,
+    coarse: &Coarse,
     profile: &Profile,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -72,6 +76,7 @@ pub(super) fn write(
                 time_ns: peak.time_ns,
                 bytes: peak.bytes.to_f64(),
             }),
+        coarse: coarse.document(profile),
         peaks: peaks.iter().map(peaks::Peak::document).collect(),
         by: by.map(By::name),
         sites: by.is_none().then_some(names),

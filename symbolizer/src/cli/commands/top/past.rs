@@ -11,6 +11,7 @@ use heapprof_symbolizer::{
 };
 use serde::Serialize;
 
+use super::coarse_growth::{self, CoarseGrowth};
 use crate::cli::output::colour::Look;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::document::Head;
@@ -88,9 +89,10 @@ pub(crate) fn run(
         n => lines.len().saturating_sub(n),
     };
     lines.truncate(lines.len() - hidden);
+    let coarse = CoarseGrowth::of(profile, symbols, shown.measure, shown.confidence);
     Destination::Stdout.write(|out| {
         match form {
-            Form::Json => return write_json(profile, &lines, shown, out),
+            Form::Json => return write_json(profile, &lines, shown, coarse.as_ref(), out),
             Form::Csv => return write_csv(&lines, shown, out),
             Form::Table => {}
         }
@@ -101,9 +103,8 @@ pub(crate) fn run(
         }
         writeln!(out)?;
         if lines.is_empty() {
-            return writeln!(out, "  nothing: {} is 0", shown.measure);
-        }
-        if shown.measure == Measure::Lifetime {
+            writeln!(out, "  nothing: {} is 0", shown.measure)?;
+        } else if shown.measure == Measure::Lifetime {
             write_lifetimes(&lines, shown.by, out)?;
         } else {
             write_sums(profile, &lines, shown, out)?;
@@ -111,6 +112,9 @@ pub(crate) fn run(
         if hidden > 0 {
             let hidden = Count(hidden as u64);
             writeln!(out, "  … and {hidden} more (-n 0 shows all)")?;
+        }
+        if let Some(coarse) = &coarse {
+            coarse.write(out)?;
         }
         Ok(())
     })
@@ -300,6 +304,9 @@ struct Document<'a> {
     total: Option<f64>,
     total_error: Option<f64>,
     intervals: Intervals,
+    /// Growth since before the oldest segment of a log that rotated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coarse: Option<coarse_growth::Document<'a>>,
     #[serde(flatten)]
     circumstances: RecordingConditions<'a>,
     #[serde(flatten)]
@@ -337,6 +344,7 @@ fn write_json(
     profile: &Profile,
     lines: &[PastLine],
     shown: &Shown,
+    coarse: Option<&CoarseGrowth>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let whole = shown.measure.of_all(profile);
@@ -365,6 +373,7 @@ fn write_json(
         total: of_sum(whole.value),
         total_error: of_sum(whole.error()),
         intervals: Intervals::of(profile, shown.confidence),
+        coarse: coarse.map(CoarseGrowth::document),
         circumstances: RecordingConditions::of(profile),
         lines: JsonLines::of(shown.by, json),
     };
