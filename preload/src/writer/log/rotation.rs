@@ -277,7 +277,8 @@ impl Rotation {
 
 /// Returns the coarse history of a log with these settings, within its share of the bound.
 fn history(settings: &Settings) -> CoarseHistory {
-    let by_readings = settings.memory_interval_ms * 1_000_000 * READINGS_PER_ENTRY;
+    let readings_ns = settings.memory_interval_ms.saturating_mul(1_000_000);
+    let by_readings = readings_ns.saturating_mul(READINGS_PER_ENTRY);
     let step_ns = match by_readings {
         0 => HISTORY_STEP_NS,
         ns => ns.min(HISTORY_STEP_NS),
