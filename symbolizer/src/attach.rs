@@ -92,9 +92,36 @@ pub struct Begun {
     pub stopped: Duration,
     /// How long the thread was stopped that created the library's thread.
     pub borrowed: Duration,
+    memory: Memory,
+    loaded: Loaded,
+}
+
+/// What has become of a recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Course {
+    /// It goes on.
+    GoesOn,
+    /// It has ended, and the process goes on: somebody has detached it, or the library gave up.
+    Ended,
+    /// The program has ended, or has executed another one.
+    Gone,
 }
 
 impl Begun {
+    /// Returns what has become of the recording.
+    pub fn course(&self) -> Course {
+        let Ok(view) = read_block(&self.memory, &self.loaded) else {
+            return Course::Gone;
+        };
+        let is_ending = [attach_state::ENDING, attach_state::ENDING_QUIET].contains(&view.state);
+        let is_under_way = is_ending || attach_state::is_recording(view.state);
+        // The message of another recording, which has begun since the last look, is another log.
+        match is_under_way && view.message == self.log {
+            true => Course::GoesOn,
+            false => Course::Ended,
+        }
+    }
+
     /// Lets threads go that were in a part of the kernel that nothing interrupts. To be called now
     /// and then.
     pub fn look_after(&self) {
@@ -189,6 +216,8 @@ pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
         functions: done.functions,
         stopped: done.stopped,
         borrowed: visit.borrowed,
+        memory: target.memory,
+        loaded,
     })
 }
 

@@ -346,6 +346,80 @@ fn the_settings_reach_the_program() {
     assert_eq!(stdout(&output), expected, "{}", stderr(&output));
 }
 
+/// Expects that no program ran, since no log can be made in the folder.
+fn refused_for_its_folder(command: &mut Command, words: &[&str]) {
+    let output = command.output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(output.stdout.is_empty(), "it ran");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is not in: {said}");
+    }
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
+fn a_program_does_not_run_where_no_log_can_be_made() {
+    let folder = folder();
+    let missing = [
+        "folder ./none/",
+        "make the folder",
+        "-o FOLDER/NAME",
+        "o such file",
+    ];
+    for prefix in ["./none/x", "./none/"] {
+        refused_for_its_folder(
+            &mut command(folder.path(), &["-o", prefix, "--", "echo"]),
+            &missing,
+        );
+    }
+    let mut set = command(folder.path(), &["--", "echo"]);
+    refused_for_its_folder(set.env("HEAPPROFILE", "./none/x"), &missing);
+    let file = folder.path().join("libheapprof.so/x").display().to_string();
+    let no_folder = ["libheapprof.so/", "ot a directory"];
+    refused_for_its_folder(
+        &mut command(folder.path(), &["-o", &file, "--", "echo"]),
+        &no_folder,
+    );
+    // Not even root makes a file there.
+    refused_for_its_folder(
+        &mut command(folder.path(), &["-o", "/proc/x", "--", "echo"]),
+        &["/proc/"],
+    );
+    refused_for_its_folder(
+        command(folder.path(), &["--", "echo"]).current_dir("/proc"),
+        &["folder ."],
+    );
+    let long = "x".repeat(300);
+    refused_for_its_folder(
+        &mut command(folder.path(), &["-o", &long, "--", "echo"]),
+        &["too long"],
+    );
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "a file is left"
+    );
+}
+
+#[test]
+fn a_folder_is_given_with_or_without_a_slash() {
+    let folder = folder();
+    fs::create_dir(folder.path().join("logs")).unwrap();
+    for (given, expected) in [("logs", "logs/"), ("logs/", "logs/"), (".", "./")] {
+        let output = run(
+            folder.path(),
+            &["-q", "-o", given, "--", "sh", "-c", "echo $HEAPPROFILE"],
+        );
+        assert_eq!(
+            stdout(&output),
+            format!("{expected}\n"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
 #[test]
 fn a_missing_library_is_said() {
     let folder = tempfile::tempdir().unwrap();

@@ -459,3 +459,32 @@ fn a_process_may_end_while_it_is_attached() {
     assert_eq!(log.end(), Some(EndReason::Exit));
     assert_eq!(blocks(&log, 23200), (10, 10));
 }
+
+/// The program that attached sees that another one detached, or that the process executed another
+/// program.
+#[test]
+fn attach_ends_when_another_heapprof_detaches() {
+    if is_glibc_before(2, 34) {
+        return;
+    }
+    let server = Server::start(2);
+    let (folder, pid) = (server.folder().to_owned(), server.pid().to_string());
+    let run = || {
+        Run::heapprof()
+            .inside(&folder)
+            .args(["attach", &pid, "-o", "."])
+    };
+    let mut attached = run().start();
+    attached.until("the recording", |it| {
+        it.stderr_so_far().contains("recording to")
+    });
+    server.detached();
+    let ended = attached.wait().well();
+    let log = server.logs().pop().expect("a log");
+    let name = format!("heapprof.attached_server.{pid}.heaplog");
+    assert!(log.ends_with(name), "{}", log.display());
+    let line = format!("process {pid} was detached by another heapprof; log: ");
+    assert!(ended.stderr.contains(&line), "{}", ended.stderr);
+    Log::read(&log).whole();
+    server.end();
+}

@@ -373,6 +373,7 @@ const MAX_RETRIES: u32 = 100;
 fn make_log(settings: &Settings, forked: bool, name: &[u8]) -> Result<(Vec<u8>, Appended), NoLog> {
     let pid = sys::getpid();
     let file = match &settings.log_name {
+        Some(folder) if folder.ends_with(b"/") => [folder, &own_name(name, pid)[..]].concat(),
         Some(path) => path.clone(),
         None => own_name(name, pid),
     };

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use heapprof_symbolizer::Printable;
-use heapprof_symbolizer::attach::{self, Begun, Refusal, Wishes};
+use heapprof_symbolizer::attach::{self, Begun, Course, Refusal, Wishes};
 use heapprof_symbolizer::control::Attached;
 
 use crate::cli::inputs::signals::Signals;
@@ -39,7 +39,8 @@ pub(crate) struct Args {
     )]
     interval: u64,
 
-    /// Begin the log's name so: PREFIX.heaplog [default: ./heapprof.PROGRAM.PID]
+    /// Begin the log's name so: PREFIX.heaplog; in a folder that exists, its name is the default
+    /// [default: ./heapprof.PROGRAM.PID]
     #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
     prefix: Option<PathBuf>,
 
@@ -79,12 +80,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let end = args
         .time
         .map(|ns| Instant::now() + Duration::from_nanos(ns));
-    if !wait(args.pid, &signals, &begun, end) {
-        eprintln!(
-            "heapprof: process {} has ended; log: {}",
-            args.pid,
-            Printable(&begun.log)
-        );
+    let why = match wait(&signals, &begun, end) {
+        Course::GoesOn => None,
+        Course::Ended => Some("was detached by another heapprof"),
+        Course::Gone if Path::new(&format!("/proc/{}/maps", args.pid)).exists() => {
+            Some("has executed another program, which is not recorded")
+        }
+        Course::Gone => Some("has ended"),
+    };
+    if let Some(why) = why {
+        let log = Printable(&begun.log);
+        eprintln!("heapprof: process {} {why}; log: {log}", args.pid);
         return Ok(());
     }
     match attach::detach(args.pid) {
@@ -126,18 +132,18 @@ fn tell(pid: u32, begun: &Begun) {
     );
 }
 
-/// Waits for a signal, or the end of the time. Returns false if the process has ended.
-fn wait(pid: u32, signals: &Signals, begun: &Begun, end: Option<Instant>) -> bool {
+/// Waits for a signal, the end of the time, or the end of the recording. Returns what has become of
+/// the recording.
+fn wait(signals: &Signals, begun: &Begun, end: Option<Instant>) -> Course {
     loop {
         let look = Instant::now() + LOOK;
         let until = end.map_or(look, |end| end.min(look));
         let has_come = signals.came_before(until);
         begun.look_after();
-        if !Path::new(&format!("/proc/{pid}/maps")).exists() {
-            return false;
-        }
-        if has_come || end.is_some_and(|end| Instant::now() >= end) {
-            return true;
+        let course = begun.course();
+        let is_asked = has_come || end.is_some_and(|end| Instant::now() >= end);
+        if is_asked || course != Course::GoesOn {
+            return course;
         }
     }
 }
@@ -171,10 +177,14 @@ fn folder(pid: u32) -> PathBuf {
     own.or_else(its).unwrap_or_else(|| PathBuf::from("/"))
 }
 
-/// Returns the log's path without its ending.
+/// Returns the log's path without its ending, or its folder with a slash.
 fn prefix(prefix: Option<&Path>) -> Vec<u8> {
     prefix.map_or_else(Vec::new, |path| {
-        path.as_os_str().as_encoded_bytes().to_vec()
+        let path = match path.is_dir() {
+            true => path.join(""),
+            false => path.to_owned(),
+        };
+        path.into_os_string().into_encoded_bytes()
     })
 }
 

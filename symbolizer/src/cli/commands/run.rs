@@ -4,6 +4,7 @@ mod gate;
 mod library;
 mod needed;
 mod paths;
+mod prefix;
 mod program;
 mod records;
 mod signals;
@@ -28,6 +29,7 @@ use crate::cli::options::variables;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::{memory_bound, say};
 use paths::PrintLog;
+use prefix::Prefix;
 use program::Program;
 use records::Records;
 use unsampled::Unsampled;
@@ -35,7 +37,7 @@ use unsampled::Unsampled;
 /// How it ends.
 const EXIT_STATUS: &str = "\
 Exit status: the program's, or its signal; 127, there is no such program; 126, it cannot be run;
-1, it cannot be profiled, or files with the prefix exist; 2, the command line makes no sense; if the
+1, it cannot be profiled, or no log can be made, or files with the prefix exist; 2, the command line makes no sense; if the
 program succeeds, 3, it is above --fail-above, and 4, that cannot be judged.";
 
 /// The variables, and how it ends.
@@ -56,7 +58,8 @@ pub(crate) struct Args {
     interval: Option<u64>,
 
     /// Begin file names so, and also write gperftools dumps: PREFIX.heaplog, PREFIX.0001.heap, …;
-    /// of programs that the program starts, PREFIX_PID.PROGRAM.heaplog, …
+    /// of programs that the program starts, PREFIX_PID.PROGRAM.heaplog, …; in a folder that exists,
+    /// FOLDER/heapprof.PROGRAM.PID.heaplog, …
     /// [default: ./heapprof.PROGRAM.PID.heaplog and no dumps]
     #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
     prefix: Option<PathBuf>,
@@ -202,8 +205,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         });
     }
 
-    if let Some(prefix) = &args.prefix {
-        records::make_way(prefix, args.overwrite)?;
+    let named = args.prefix.as_deref().map(Prefix::named);
+    if let Some(prefix) = &named {
+        prefix.make_way(args.overwrite)?;
+    }
+    let set = || std::env::var_os("HEAPPROFILE").filter(|prefix| !prefix.is_empty());
+    let prefix = named.or_else(|| Some(Prefix::of(Path::new(&set()?))));
+    match &prefix {
+        Some(prefix) => prefix.try_out()?,
+        None => Prefix::none().try_out()?,
     }
     let mut command = Command::new(&path);
     command.arg0(name).args(words).env("LD_PRELOAD", preload);
@@ -215,8 +225,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(interval) = args.interval {
         command.env("HEAPPROF_SAMPLE_INTERVAL", interval.to_string());
     }
-    if let Some(prefix) = &args.prefix {
-        command.env("HEAPPROFILE", prefix);
+    if let Some(prefix) = &prefix {
+        command.env("HEAPPROFILE", prefix.path());
     }
     if let Some(allocator) = args.allocator {
         command.env("HEAPPROF_ALLOCATOR", allocator.value());
@@ -230,11 +240,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if std::env::var_os("LD_AUDIT").is_some_and(|auditors| !auditors.is_empty()) {
         command.env(TUNABLES, with_room_for_us(std::env::var_os(TUNABLES)));
     }
-    let prefix = args
-        .prefix
-        .clone()
-        .or_else(|| std::env::var_os("HEAPPROFILE").map(PathBuf::from));
-
     // Blocked before the child exists, so that none is missed in between.
     let forwarder = signals::Forwarder::block();
     forwarder.unblock_in(&mut command);
@@ -260,7 +265,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         source,
     })?;
 
-    let mut records = Records::find(prefix.as_deref(), pid, started);
+    let mut records = Records::find(prefix.as_ref(), pid, started);
     let unsampled = match args.keep_unsampled {
         true => Unsampled::default(),
         false => Unsampled::take(&mut records),

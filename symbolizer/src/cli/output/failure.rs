@@ -24,6 +24,12 @@ pub(crate) enum Failure {
     OverSpecial { path: PathBuf, what: &'static str },
     #[error("{} exists{}; give -o another name, or --overwrite", path.display(), and_more(*more))]
     Exists { path: PathBuf, more: usize },
+    #[error("nothing was run, since no log can be made in the folder {}; {}", folder.display(), way_out(*is_missing))]
+    NoRoomForLog {
+        folder: PathBuf,
+        is_missing: bool,
+        source: io::Error,
+    },
     #[error("cannot remove {}", path.display())]
     Remove { path: PathBuf, source: io::Error },
     #[error("{format} is binary and standard output is a terminal; use -o FILE, or a pipe")]
@@ -74,6 +80,13 @@ pub(crate) enum Failure {
     Inconclusive(String),
     #[error("cannot start {}", program.display())]
     Start { program: PathBuf, source: io::Error },
+}
+
+fn way_out(is_missing: bool) -> &'static str {
+    match is_missing {
+        true => "make the folder, or name another one with -o FOLDER/NAME",
+        false => "name another one with -o FOLDER/NAME",
+    }
 }
 
 fn and_more(files: usize) -> String {

@@ -6,18 +6,15 @@
 //! that ends in `exec`) leaves a log for each. The last of these logs is that of the program that
 //! the user means.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use heapprof_format::{Reader, Record};
-use heapprof_symbolizer::resolve::KeptNames;
 use heapprof_symbolizer::{RegularFile, newest_of};
 
-use crate::cli::output::failure::Failure;
+use crate::cli::commands::run::prefix::Prefix;
 
 #[derive(Debug, Default)]
 pub(crate) struct Records {
@@ -32,11 +29,9 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn find(prefix: Option<&Path>, pid: u32, started: SystemTime) -> Records {
-        let with_prefix = prefix.map(|prefix| {
-            let (folder, stem) = folder_and_stem(prefix);
-            Records::within(&folder, &stem, pid, started)
-        });
+    pub(crate) fn find(prefix: Option<&Prefix>, pid: u32, started: SystemTime) -> Records {
+        let with_prefix =
+            prefix.map(|prefix| Records::within(prefix.folder(), prefix.stem(), pid, started));
         match with_prefix {
             Some(records) if !records.kept().is_empty() => records,
             // Where a prefix cannot be written to, the library records to the default name.
@@ -104,69 +99,6 @@ pub(crate) fn folder_of(path: &Path) -> PathBuf {
     folder.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Makes sure that no file of an earlier run with that prefix is left: it would be taken for this
-/// run's, or this run's get another name. A prefix that is a folder names no file.
-pub(crate) fn make_way(prefix: &Path, overwrite: bool) -> Result<(), Failure> {
-    let (folder, stem) = folder_and_stem(prefix);
-    if stem.is_empty() {
-        return Ok(());
-    }
-    let is_of_prefix = |path: &PathBuf| is_named_for(&name(path), &stem);
-    let mut old: Vec<PathBuf> = files(&folder).filter(is_of_prefix).collect();
-    old.sort();
-    let Some(first) = old.first() else {
-        return Ok(());
-    };
-    if !overwrite {
-        return Err(Failure::Exists {
-            path: first.clone(),
-            more: old.len() - 1,
-        });
-    }
-    for path in old {
-        // The names that are kept of it go, too; another run needs none of them.
-        let _ = fs::remove_file(folder.join(KeptNames::file_of(&name(&path))));
-        fs::remove_file(&path).map_err(|source| Failure::Remove { path, source })?;
-    }
-    Ok(())
-}
-
-/// Returns true for the names that the library makes of a prefix: `PREFIX.heaplog`,
-/// `PREFIX_PID.heaplog`, `PREFIX_PID.PROGRAM.heaplog`, `PREFIX.NNNN.heap`,
-/// `PREFIX_PID_2.NNNN.heap`, and segments of logs.
-fn is_named_for(name: &str, stem: &str) -> bool {
-    let Some(rest) = name.strip_prefix(stem) else {
-        return false;
-    };
-    let (process, kind) = rest.split_once('.').unwrap_or((rest, ""));
-    let mut numbers = process.split('_');
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let is_process = numbers.next() == Some("") && numbers.all(is_number);
-    let is_of_other_program = !process.is_empty();
-    let is_file = match kind.rsplit_once('.') {
-        None => kind == "heaplog",
-        Some((_, "heaplog")) if is_of_other_program => true,
-        Some((rest, "heap")) if is_of_other_program => {
-            is_number(rest.rsplit('.').next().unwrap_or_default())
-        }
-        Some((number, ending)) => is_number(number) && matches!(ending, "heap" | "heaplog"),
-    };
-    is_process && is_file
-}
-
-/// The beginning of file names, as the library takes it: in `logs/` each process has files of its
-/// own name.
-fn folder_and_stem(prefix: &Path) -> (PathBuf, String) {
-    let bytes = prefix.as_os_str().as_bytes();
-    let slash = bytes.iter().rposition(|&b| b == b'/');
-    let (folder, stem) = bytes.split_at(slash.map_or(0, |slash| slash + 1));
-    let folder = match folder {
-        [] => Path::new("."),
-        folder => Path::new(OsStr::from_bytes(folder)),
-    };
-    (folder.into(), String::from_utf8_lossy(stem).into_owned())
-}
-
 /// Returns the files of a folder.
 pub(crate) fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
     fs::read_dir(folder)
@@ -224,56 +156,6 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_split_where_the_library_splits_it() {
-        for (prefix, folder, stem) in [
-            ("s", ".", "s"),
-            ("a/s", "a/", "s"),
-            ("a/", "a/", ""),
-            ("/tmp/", "/tmp/", ""),
-            ("/s", "/", "s"),
-        ] {
-            let (found, rest) = folder_and_stem(Path::new(prefix));
-            assert_eq!((found.as_path(), &*rest), (Path::new(folder), stem));
-        }
-        let folder = tempfile::tempdir().unwrap();
-        log(folder.path(), "heapprof.true.77.heaplog", 77, 100);
-        let prefix = folder.path().join("");
-        let records = Records::find(Some(&prefix), 77, SystemTime::UNIX_EPOCH);
-        assert_eq!(
-            records.log.as_deref().map(name).as_deref(),
-            Some("heapprof.true.77.heaplog")
-        );
-    }
-
-    #[test]
-    fn the_names_of_a_prefix_are_those_that_the_library_makes() {
-        for name in [
-            "s.heaplog",
-            "s.0001.heap",
-            "s.0001.heaplog",
-            "s_77.heaplog",
-            "s_77_2.0001.heap",
-            "s_77.sed.heaplog",
-            "s_77.sed_2.heaplog",
-            "s_77.s.sh.0001.heaplog",
-            "s_77.s.sh.0001.heap",
-        ] {
-            assert!(is_named_for(name, "s"), "{name}");
-        }
-        for name in [
-            "sx.heaplog",
-            "s.x.heaplog",
-            "s_x.heaplog",
-            "s_77.sed.heap",
-            "s_77.sed.html",
-            "s_.heaplog",
-            "s.x.0001.heap",
-        ] {
-            assert!(!is_named_for(name, "s"), "{name}");
-        }
-    }
-
-    #[test]
     fn the_last_program_of_the_process_is_the_one_that_was_meant() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
@@ -292,7 +174,8 @@ mod tests {
             fs::write(folder.join(dump), "").unwrap();
         }
         let started = SystemTime::UNIX_EPOCH + Duration::from_nanos(50);
-        let records = Records::find(Some(&folder.join("s")), 77, started);
+        let prefix = Prefix::of(&folder.join("s"));
+        let records = Records::find(Some(&prefix), 77, started);
         let names = |paths: &[PathBuf]| paths.iter().map(|path| name(path)).collect::<Vec<_>>();
         assert_eq!(
             records.log.as_deref().map(name).as_deref(),
