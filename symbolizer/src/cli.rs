@@ -24,6 +24,7 @@ use commands::{
     man, push, report, rss, run, serve, symbolize, timeline, top, tree, watch,
 };
 use heapprof_symbolizer::memory::OF_SERVICES;
+use inputs::missing;
 use options::quantity::bytes;
 use output::failure::Failure;
 use output::{colour, memory_bound, width};
@@ -101,7 +102,12 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
             _ => std::io::stdout().is_terminal(),
         },
     );
-    match cli.command {
+    command(cli.command).map_err(missing::explained)
+}
+
+/// Runs a command.
+fn command(command: Command) -> Result<ExitCode, Failure> {
+    match command {
         Command::Run(args) => return run::run(&args),
         Command::Top(args) => top::run(&args)?,
         Command::Symbolize(args) => symbolize::run(&args)?,

@@ -184,7 +184,10 @@ fn why_none(pid: u32, maps: &str, denied: bool) -> String {
         return not_permitted("the user who started it");
     }
     if !maps.contains("libheapprof") {
-        return "it does not run under libheapprof.so".into();
+        return format!(
+            "it runs without heapprof; heapprof attach {pid} records it from now on, and heapprof run \
+             -- PROGRAM records a program from its start"
+        );
     }
     if namespace(&pid.to_string()) != namespace("self") {
         return format!(

@@ -516,6 +516,59 @@ fn the_summary_names_the_files_and_the_largest_sites() {
     assert!(said.contains("out.0001.heap"), "{said}");
 }
 
+/// A shell that starts a program with more memory, and itself becomes a small one: the summary and
+/// the next commands are of the program with the highest peak.
+#[test]
+fn the_summary_is_of_the_process_that_held_most() {
+    let folder = folder();
+    let script = ["-o", "out", "--", "sh", "-c", "echo $$; read line"];
+    let mut child = command(folder.path(), &script)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let pid: u32 = lines.next().unwrap().parse().unwrap();
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap();
+    for (name, program, pid, size, freed) in [
+        ("out_1.small", "/bin/small", pid, 3000, 0),
+        ("out_7.python", "/bin/python", 7, 2000, 9_000_000),
+        ("out_8.sed", "/bin/sed", 8, 4000, 0),
+    ] {
+        let mut log = crate::common::LogBuilder::new(1);
+        log.start_of(program, pid, now.as_nanos() as u64 + u64::from(pid));
+        log.module(program, 0x1000, 0x8000);
+        let stack = log.stack(&[0x1000 + size]);
+        log.alloc(stack, size);
+        if freed > 0 {
+            let id = log.alloc(stack, freed);
+            log.free(id);
+        }
+        crate::common::write(folder.path(), &format!("{name}.heaplog"), &log.end());
+    }
+    drop(child.stdin.take());
+    let said = stderr(&child.wait_with_output().unwrap());
+    let place = |words: &str| {
+        said.find(words)
+            .unwrap_or_else(|| panic!("{words}: {said}"))
+    };
+    assert!(place("highest peak is python, pid 7: 8.6 MiB") < place("Its five sites"));
+    let of_all = place("All processes together: the five sites");
+    let own = &said[place("Its five sites")..of_all];
+    assert!(own.contains("+0x7d0]") && !own.contains("+0xfa0]"), "{own}");
+    assert!(own.contains("100.0%"), "{own}");
+    assert!(said[of_all..].contains("+0xfa0]"), "{said}");
+    place("heapprof: log: ./out_1.small.heaplog");
+    place("log of the process with the highest peak: ./out_7.python.heaplog");
+    place("next: heapprof explain ./out_7.python.heaplog; heapprof top ./out_7.python.heaplog;");
+    place("together: heapprof report ./out_1.small.heaplog ./out_7.python.heaplog ./out_8.sed");
+}
+
 /// The test writes the logs and dumps that a program, what it was before, and its children leave.
 #[test]
 fn all_files_are_named_in_json_and_logs_without_a_sample_go() {

@@ -413,7 +413,7 @@ fn what_is_no_log_and_no_process_is_named() {
     refused("/etc/passwd", "neither a heapprof log");
     refused("/", "it is a folder");
     let without = std::process::id().to_string();
-    refused(&without, &format!("process {without}: "));
+    refused(&without, &format!("process {without} ("));
     assert_eq!(Run::heapprof().arg("watch").run().code(), 2);
 }
 

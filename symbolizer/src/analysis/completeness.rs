@@ -75,6 +75,14 @@ impl Profile {
         Some(no_end.words)
     }
 
+    /// Says that the process has executed another program, which it then is.
+    pub fn went_on(&self) -> Option<String> {
+        let is_so = self.run.ending == Ending::Said(EndReason::Exec) && self.parts.is_empty();
+        is_so.then(|| {
+            "at its end the process executed another program, which has a log of its own".to_owned()
+        })
+    }
+
     /// Says which part of the heap at a fork the numbers lack, because the parent's log is missing
     /// or incomplete. It concerns each process whose parent is not among the added processes.
     pub fn lacks_from_forks(&self) -> Vec<String> {

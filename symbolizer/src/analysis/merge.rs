@@ -189,6 +189,10 @@ impl Merge {
             precision: part.precision(),
             is_whole: part.account.is_whole(),
             without_inherited: part.account.inherited_elsewhere > 0,
+            peak: part.peak,
+            most_resident: (part.account.counters.iter())
+                .find_map(|&(counter, n)| (counter == Counter::MostResidentBytes).then_some(n))
+                .unwrap_or(0),
             run: std::mem::take(&mut part.run),
         });
         stacks
@@ -392,6 +396,11 @@ impl Merge {
     /// The profile of all of them.
     pub(crate) fn finish(mut self) -> Profile {
         let profile = &mut self.profile;
+        // A sum over processes that never lived at the same time would be no memory of the machine.
+        let most = self.counters.get_mut(&Counter::MostResidentBytes.number());
+        if let Some(most) = most {
+            *most = most_resident_at_once(&profile.parts);
+        }
         let counters = self.counters.into_iter();
         profile.account.counters = counters
             .map(|(number, n)| (Counter::from_number(number), n))
@@ -410,6 +419,34 @@ impl Merge {
         }
         self.profile
     }
+}
+
+/// Returns the most bytes that were resident in processes that lived at the same time: the largest
+/// sum of their maxima, which is a bound. A process without times counts as if it lived all the
+/// time.
+fn most_resident_at_once(parts: &[Part]) -> u64 {
+    let mut always = 0_u64;
+    // Ends go before beginnings of the same time.
+    let mut changes: Vec<(u64, bool, u64)> = Vec::new();
+    for part in parts {
+        let (begin_ns, bytes) = (part.run.start_wall_ns, part.most_resident);
+        if begin_ns == 0 {
+            always = always.saturating_add(bytes);
+            continue;
+        }
+        let end_ns = begin_ns.saturating_add(part.run.duration_ns.max(1));
+        changes.extend([(begin_ns, true, bytes), (end_ns, false, bytes)]);
+    }
+    changes.sort_unstable();
+    let (mut now, mut most) = (always, always);
+    for (_, begins, bytes) in changes {
+        now = match begins {
+            true => now.saturating_add(bytes),
+            false => now.saturating_sub(bytes),
+        };
+        most = most.max(now);
+    }
+    most
 }
 
 /// Returns what is true of all processes together.
@@ -572,6 +609,41 @@ fn shift_between(known: &LoadedModule, module: &LoadedModule) -> Option<u64> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// ```text
+    ///  100 ──────────────────────────── a shell
+    ///      30 ────── one compiler
+    ///                40 ────── the next one, which begins when the first ends
+    ///                     5 ── and a third
+    /// ```
+    #[test]
+    fn resident_memory_is_added_up_over_processes_that_lived_together() {
+        let part = |begin_ns, duration_ns, bytes| {
+            let mut profile = Profile::default();
+            profile.run.start_wall_ns = begin_ns;
+            profile.run.duration_ns = duration_ns;
+            let counter = Counter::MostResidentBytes;
+            profile.account.counters.push((counter, bytes));
+            (String::new(), profile)
+        };
+        let most = |parts: Vec<_>| merged(parts).account.counters[0].1;
+        let shell = || part(1000, 100, 100);
+        let all = || {
+            vec![
+                shell(),
+                part(1010, 20, 30),
+                part(1030, 20, 40),
+                part(1045, 4, 5),
+            ]
+        };
+        assert_eq!(most(all()), 145);
+        assert_eq!(most(vec![part(1010, 20, 30), part(1030, 20, 40)]), 40);
+        // Nobody knows when a process lived whose file does not say it.
+        let with_unknown = all().into_iter().chain([part(0, 0, 7)]);
+        assert_eq!(most(with_unknown.collect()), 152);
+        let line = merged(all()).resident().unwrap();
+        assert!(line.contains(": 145 B at most"), "{line}");
+    }
 
     proptest! {
         /// Against a list of the addresses that each module has.

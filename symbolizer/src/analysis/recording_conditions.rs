@@ -68,6 +68,7 @@ impl Profile {
     pub fn circumstances(&self) -> Vec<String> {
         let mut lines = self.selection();
         lines.extend(self.still_runs());
+        lines.extend(self.went_on());
         lines.extend(self.conditions());
         lines
     }
@@ -137,8 +138,8 @@ impl Profile {
         })
     }
 
-    /// The resident memory of the processes, beside what malloc has of it: the rest is mapped past
-    /// malloc, or another allocator's. Nothing for a part of the time.
+    /// The resident memory of the processes: malloc's, and what is mapped past malloc, or another
+    /// allocator's. Of several processes, the most at one time. Nothing for a part of the time.
     pub fn resident(&self) -> Option<String> {
         let spans = self.parts.iter().map(|part| part.run.span);
         if spans.chain([self.run.span]).any(|span| span.is_some()) {
@@ -148,10 +149,16 @@ impl Profile {
             let mut counters = self.account.counters.iter();
             counters.find_map(|&(counter, n)| (counter == wanted).then_some(Bytes(n as f64)))
         };
-        let last = counted(Counter::ResidentBytes)?;
         let most = counted(Counter::MostResidentBytes)?;
+        let what = "resident memory (RSS), from malloc and elsewhere";
+        if !self.parts.is_empty() {
+            return Some(format!(
+                "{what}: {most} at most, which is the sum over processes that lived at the same time"
+            ));
+        }
+        let last = counted(Counter::ResidentBytes)?;
         Some(format!(
-            "resident memory, malloc's or not: {last} at the last count, {most} at most"
+            "{what}: {last} at the last reading, {most} at most"
         ))
     }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod joined;
 pub(crate) mod logs;
+pub(crate) mod missing;
 pub(crate) mod one;
 pub(crate) mod process;
 pub(crate) mod several;

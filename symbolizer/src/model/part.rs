@@ -5,6 +5,7 @@ use std::ops::Range;
 use heapprof_format::{Process, Start, TITLE};
 
 use crate::model::fork_remark::remark_on;
+use crate::model::peak::Peak;
 use crate::model::precision::Precision;
 use crate::model::run::{Ending, Marker, Regime, Run};
 
@@ -23,6 +24,10 @@ pub struct Part {
     pub without_inherited: bool,
     /// The numbers that its threads have in the merged profile.
     pub threads: Range<u32>,
+    /// When it had the most bytes in use; `None` for a dump, and if the logs were joined.
+    pub peak: Option<Peak>,
+    /// The most bytes that were resident, as far as they were read.
+    pub most_resident: u64,
 }
 
 impl Part {
@@ -61,6 +66,8 @@ impl Part {
             is_whole: process.is_whole,
             without_inherited: process.without_inherited,
             threads: process.threads.0..process.threads.0.saturating_add(process.threads.1),
+            peak: None,
+            most_resident: 0,
             run,
         }
     }

@@ -188,7 +188,7 @@ impl Run {
     }
 
     /// The process in a few words: `server, pid 77`.
-    pub(crate) fn who(&self) -> String {
+    pub fn who(&self) -> String {
         let titled = self.titled_name();
         let name = match titled.as_str() {
             "" => self.known_name(),

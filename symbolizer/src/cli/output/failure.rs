@@ -63,7 +63,7 @@ pub(crate) enum Failure {
     Program { program: PathBuf, why: &'static str },
     #[error("there is no command {command}; `heapprof --help` lists them")]
     NoSuchCommand { command: String },
-    #[error("process {pid}: {why}")]
+    #[error("process {pid}{}: {why}", in_brackets(*pid))]
     Refused { pid: u32, why: String },
     /// The input does not have what was asked for.
     #[error("{0}")]
@@ -87,6 +87,16 @@ fn way_out(is_missing: bool) -> &'static str {
         true => "make the folder, or name another one with -o FOLDER/NAME",
         false => "name another one with -o FOLDER/NAME",
     }
+}
+
+/// Returns the name of a process's program; `None`: there is no such process.
+pub(crate) fn program_of(pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+fn in_brackets(pid: u32) -> String {
+    program_of(pid).map_or_else(String::new, |name| format!(" ({name})"))
 }
 
 fn and_more(files: usize) -> String {

@@ -110,7 +110,8 @@ fn write_lines(profile: &Profile, confidence: Confidence, out: &mut impl Write) 
     if let Some(line) = profile.resident() {
         writeln!(out, "{line}")?;
     }
-    for line in profile.still_runs().into_iter().chain(profile.conditions()) {
+    let lives = profile.still_runs().into_iter().chain(profile.went_on());
+    for line in lives.chain(profile.conditions()) {
         writeln!(out, "{}", Printable(&line))?;
     }
     Ok(())

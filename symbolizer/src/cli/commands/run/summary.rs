@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    By, Confidence, Detail, Input, Metric, Profile, Reading, Sites, Symbols,
+    By, Bytes, Confidence, Detail, Input, Metric, Part, Printable, Profile, Reading, Sites, Symbols,
 };
 
 use crate::cli::commands::run::records::Records;
@@ -23,20 +23,35 @@ const MOST: usize = 5;
 /// Says where the files are, and which sites and processes hold, or allocated, the most.
 pub(super) fn show(records: &Records, unsampled: &Unsampled, places: &SymbolArgs) {
     let kept = records.kept();
-    let Some(log) = kept.first() else {
+    let Some((mut log, others)) = kept.split_first() else {
         match unsampled.len() {
             0 => say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why"),
             _ => show_unsampled(unsampled),
         }
         return;
     };
-    let mut text = Vec::new();
-    if let Err(error) = write(records, unsampled, places, &mut text) {
-        say::error(&error);
+    match read(records, unsampled, places) {
+        Ok((profile, symbols)) => {
+            if let Some(largest) = largest(&profile) {
+                let is_its = |log: &&PathBuf| log.display().to_string() == largest.file;
+                log = kept.iter().find(is_its).unwrap_or(log);
+            }
+            let mut text = Vec::new();
+            if let Err(error) = write(&profile, &symbols, &mut text) {
+                say::error(&Failure::Stdout(error));
+            }
+            say::table(&text);
+        }
+        Err(error) => say::error(&error),
     }
-    say::table(&text);
     if let Some(log) = &records.log {
         say::note(&format_args!("log: {}", log.display()));
+    }
+    if records.log.as_ref() != Some(log) {
+        say::note(&format_args!(
+            "log of the process with the highest peak: {}",
+            log.display()
+        ));
     }
     match &records.dumps[..] {
         [] => {}
@@ -56,13 +71,18 @@ pub(super) fn show(records: &Records, unsampled: &Unsampled, places: &SymbolArgs
         ));
     }
     // A build starts thousands; their names begin alike.
-    for other in records.of_children.iter().take(3) {
+    let children: Vec<_> = records
+        .of_children
+        .iter()
+        .filter(|other| *other != log)
+        .collect();
+    for other in children.iter().take(3) {
         say::note(&format_args!("log of a child process: {}", other.display()));
     }
-    if records.of_children.len() > 3 {
+    if children.len() > 3 {
         say::note(&format_args!(
             "and {} more logs of child processes",
-            records.of_children.len() - 3
+            children.len() - 3
         ));
     }
     show_unsampled(unsampled);
@@ -70,7 +90,7 @@ pub(super) fn show(records: &Records, unsampled: &Unsampled, places: &SymbolArgs
         "next: heapprof explain {0}; heapprof top {0}; heapprof report {0}",
         quoted(log)
     ));
-    if let Some(command) = of_all(log, &kept[1..]) {
+    if let Some(command) = of_all(&kept[0], others) {
         say::note(&format_args!("all processes together: {command}"));
     }
 }
@@ -147,58 +167,95 @@ fn read(
     Ok((profile, symbols))
 }
 
+/// Returns the process that held the most bytes at one moment; `None`: there is one process.
+fn largest(profile: &Profile) -> Option<&Part> {
+    let peak = |part: &Part| part.peak.map_or(0.0, |peak| peak.bytes.to_f64());
+    let larger = |a, b| if peak(b) > peak(a) { b } else { a };
+    profile.parts.iter().reduce(larger)
+}
+
+/// Returns the profile of one of the processes. What it has from its parent is counted there.
+fn of_process(profile: &Profile, part: &Part) -> Profile {
+    let rows = profile.detail.threads.iter().flatten();
+    let own = rows.filter(|row| part.threads.contains(&row.thread));
+    let mut process = profile.clone();
+    process.rows = own.map(|row| row.row).collect();
+    process.run = part.run.clone();
+    process.parts.clear();
+    process
+}
+
 /// The totals of all processes together, the processes with the most if there are several, and the
-/// sites with the most.
-fn write(
-    records: &Records,
-    unsampled: &Unsampled,
-    places: &SymbolArgs,
-    text: &mut Vec<u8>,
-) -> Result<(), Failure> {
-    let (profile, symbols) = read(records, unsampled, places)?;
-    let mut sites = Sites::of(&profile, &symbols);
-    let metric = match profile.numbers().in_use_bytes {
+/// sites with the most: of the process that held the most, and of all processes.
+fn write(profile: &Profile, symbols: &Symbols, text: &mut Vec<u8>) -> io::Result<()> {
+    writeln!(text)?;
+    heading::write_totals(profile, width_of(&io::stderr()), text)?;
+    let width = width_of(&io::stderr()).unwrap_or(120);
+    let Some(largest) = largest(profile) else {
+        return write_sites_of(profile, symbols, "The", width, text);
+    };
+    let metric = metric_of(profile);
+    let mut lines = lines_of_groups(profile, symbols, By::Process, metric, false);
+    lines.retain(|line| line.own.get(metric) > 0);
+    lines.truncate(MOST);
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let what = match metric {
+        Metric::InUseBytes => "The processes with the most bytes in use at their ends:",
+        _ => "The processes that allocated the most bytes:",
+    };
+    writeln!(text, "{what}")?;
+    let shown = Shown {
+        by: Some(By::Process),
+        metric,
+        confidence: Confidence::default(),
+        cumulative: false,
+        width: Some(width),
+    };
+    write_lines(profile, &lines, &shown, text)?;
+    let peak = largest.peak.map_or(0.0, |peak| peak.bytes.to_f64());
+    let who = largest.run.who();
+    writeln!(
+        text,
+        "The process with the highest peak is {}: {}.",
+        Printable(&who),
+        Bytes(peak)
+    )?;
+    write_sites_of(&of_process(profile, largest), symbols, "Its", width, text)?;
+    write_sites_of(profile, symbols, "All processes together: the", width, text)
+}
+
+/// Returns the number that sites are shown by: what is in use, or else what was.
+fn metric_of(profile: &Profile) -> Metric {
+    match profile.numbers().in_use_bytes {
         0 => Metric::AllocatedBytes,
         _ => Metric::InUseBytes,
-    };
+    }
+}
+
+/// Writes the sites with the most. `whose` begins the line above them.
+fn write_sites_of(
+    profile: &Profile,
+    symbols: &Symbols,
+    whose: &str,
+    width: usize,
+    text: &mut Vec<u8>,
+) -> io::Result<()> {
+    let metric = metric_of(profile);
+    let mut sites = Sites::of(profile, symbols);
     sites.sort(metric, false);
     sites.sites.retain(|site| site.own.get(metric) > 0);
     sites.sites.truncate(MOST);
-    let (what_of_sites, what_of_processes) = match metric {
-        Metric::InUseBytes => (
-            "The five sites with the most bytes in use at the end:",
-            "The processes with the most bytes in use at their ends:",
-        ),
-        _ => (
-            "Nothing is in use at the end. The five sites that allocated the most bytes:",
-            "The processes that allocated the most bytes:",
-        ),
+    if sites.sites.is_empty() {
+        return Ok(());
+    }
+    let what = match metric {
+        Metric::InUseBytes => "five sites with the most bytes in use at the end:",
+        _ => "five sites that allocated the most bytes (nothing is in use at the end):",
     };
-    let width = width_of(&io::stderr()).unwrap_or(120);
-    let write = |text: &mut Vec<u8>| -> io::Result<()> {
-        writeln!(text)?;
-        heading::write_totals(&profile, width_of(&io::stderr()), text)?;
-        if sites.sites.is_empty() {
-            return Ok(());
-        }
-        if !profile.parts.is_empty() {
-            writeln!(text, "{what_of_processes}")?;
-            let mut lines = lines_of_groups(&profile, &symbols, By::Process, metric, false);
-            lines.retain(|line| line.own.get(metric) > 0);
-            lines.truncate(MOST);
-            let shown = Shown {
-                by: Some(By::Process),
-                metric,
-                confidence: Confidence::default(),
-                cumulative: false,
-                width: Some(width),
-            };
-            write_lines(&profile, &lines, &shown, text)?;
-        }
-        writeln!(text, "{what_of_sites}")?;
-        write_sites(&profile, sites, metric, Some(width), text)
-    };
-    write(text).map_err(Failure::Stdout)
+    writeln!(text, "{whose} {what}")?;
+    write_sites(profile, sites, metric, Some(width), text)
 }
 
 #[cfg(test)]
