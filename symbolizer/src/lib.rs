@@ -139,4 +139,5 @@ pub use read::log::{detailed_profile_of_log, profile_of_log};
 pub use read::pprof::{PprofError, profile_of_pprof};
 pub use read::segments::newest_of;
 pub use regular_file::{OpenError, RegularFile};
+pub use report::runs::{RUNS_WITHIN, is_page_of, runs_of};
 pub use report::{BlockTypes, Dimensions, Kept, Moment as ReportMoment, Report, SitePasts};

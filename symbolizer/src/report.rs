@@ -26,6 +26,7 @@ mod findings;
 mod kept;
 mod memory;
 mod number;
+pub(crate) mod runs;
 mod site_past;
 mod tables;
 
@@ -106,6 +107,8 @@ pub struct Report<'a> {
     pub pasts: &'a SitePasts,
     /// The log, as a shell takes it.
     pub log: &'a str,
+    /// The recordings that it is of ([`runs_of`](crate::runs_of)).
+    pub runs: &'a str,
     /// The confidence of the intervals.
     pub confidence: Confidence,
     /// Empty for the program's name.
@@ -126,8 +129,9 @@ impl Report<'_> {
         // In JSON they stand within strings only. As they are, they could end the script.
         let data = data.replace('<', "\\u003c");
         let page = page()?;
-        let (before, after) = divided(&page, "/* data */")?;
-        for part in [before, &data, after] {
+        let (head, rest) = divided(&page, "/* runs */")?;
+        let (before, after) = divided(rest, "/* data */")?;
+        for part in [head, self.runs, before, &data, after] {
             out.write_all(part.as_bytes())?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Outputs: where they go if nobody says where, and who may read them.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -65,15 +65,58 @@ fn a_name_that_nobody_typed_is_not_followed() {
             assert!(!at("nothing").exists());
             let _ = fs::remove_file(at(name)).or_else(|_| fs::remove_dir(at(name)));
         }
-        // An earlier output is replaced by another file: a reader of the old one is not disturbed.
+        // Nor is a file lost that somebody has made.
         write(folder.path(), name, b"before");
-        fs::hard_link(at(name), at("old")).unwrap();
         let out = heapprof_in(folder.path(), &[command, "run.heaplog"]);
-        assert!(out.status.success(), "{}", stderr(&out));
-        assert!(fs::read(at(name)).unwrap().len() > 1000);
-        assert_eq!(fs::read(at("old")).unwrap(), b"before");
-        fs::remove_file(at("old")).unwrap();
+        let said = stderr(&out);
+        assert_eq!(out.status.code(), Some(1), "{command}");
+        assert!(
+            said.contains("exists and is not") && said.contains("of the same"),
+            "{said}"
+        );
+        assert_eq!(fs::read(at(name)).unwrap(), b"before");
+        fs::remove_file(at(name)).unwrap();
     }
+}
+
+/// A new output replaces one of the same recording, which a reader of the old one still has, and
+/// none of another recording, unless its name is typed.
+#[test]
+fn a_default_name_is_for_outputs_of_one_recording() {
+    let folder = shared();
+    let at = |name: &str| folder.path().join(name);
+    let run = |args: &[&str]| heapprof_in(folder.path(), args);
+    for (command, name) in DEFAULTS {
+        assert!(run(&[command, "run.heaplog"]).status.success());
+        fs::hard_link(at(name), at("old")).unwrap();
+        let old = fs::metadata(at("old")).unwrap().ino();
+        let again = run(&[command, "run.heaplog"]);
+        assert!(again.status.success(), "{}", stderr(&again));
+        assert_ne!(fs::metadata(at(name)).unwrap().ino(), old);
+        fs::remove_file(at("old")).unwrap();
+
+        fs::create_dir_all(at("other")).unwrap();
+        let mut other = crate::common::LogBuilder::new(1);
+        other.start_of("/bin/other", 5, 6);
+        write(folder.path(), "other/run.heaplog", &other.end());
+        let before = fs::read(at(name)).unwrap();
+        let out = run(&[command, "other/run.heaplog"]);
+        assert_eq!(out.status.code(), Some(1), "{command}");
+        assert!(
+            stderr(&out).contains("exists and is not"),
+            "{}",
+            stderr(&out)
+        );
+        assert_eq!(fs::read(at(name)).unwrap(), before);
+        let out = run(&[command, "other/run.heaplog", "-o", name]);
+        assert!(out.status.success(), "{}", stderr(&out));
+        assert_ne!(fs::read(at(name)).unwrap(), before);
+        fs::remove_file(at(name)).unwrap();
+    }
+    // Several logs are other logs than the first alone.
+    assert!(run(&["report", "run.heaplog"]).status.success());
+    let both = ["report", "run.heaplog", "other/run.heaplog"];
+    assert_eq!(run(&both).status.code(), Some(1));
 }
 
 /// A name that the user typed is followed, as everywhere.

@@ -31,12 +31,13 @@ pub(crate) struct Args {
     #[command(flatten)]
     places: SymbolArgs,
 
-    /// Replace a bundle of the same profile, too, if the new one has fewer names
+    /// Replace another file under the default name, too, and a bundle of the same profile if the new
+    /// one has fewer names
     #[arg(long)]
     overwrite: bool,
 
     /// Where to write it; - is standard output [default: FILE with .tar in place of its extension,
-    /// in the current folder]
+    /// in the current folder, where only a bundle of the same profile is replaced]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }
@@ -55,6 +56,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let symbols = args.places.symbols(&args.file, &profile)?;
     let input = Input::open(&args.file)?;
     if let Some(path) = out.path().filter(|_| !args.overwrite) {
+        out.refuse_foreign("a bundle of the same profile", |path| {
+            let old = Input::open_alone(path).ok()?;
+            Some(old.is_bundle() && is_same(&old, &input))
+        })?;
         refuse_worse(path, &input, &profile, &symbols)?;
     }
     let mut bundled = Bundled::default();
@@ -101,11 +106,7 @@ fn refuse_worse(
     let Ok(old) = Input::open_alone(path) else {
         return Ok(());
     };
-    let is_same = match (old.start(), input.start()) {
-        (Some(old), Some(new)) => old == new,
-        _ => old.bytes() == input.bytes(),
-    };
-    if !old.is_bundle() || !is_same {
+    if !old.is_bundle() || !is_same(&old, input) {
         return Ok(());
     }
     let of_old = SymbolArgs::default().symbols(path, profile)?;
@@ -118,6 +119,14 @@ fn refuse_worse(
          {has_lines} with lines: it stays; -o writes the new one elsewhere, --overwrite in its place",
         path.display()
     )))
+}
+
+/// Returns true if two inputs are the same profile.
+fn is_same(old: &Input, new: &Input) -> bool {
+    match (old.start(), new.start()) {
+        (Some(old), Some(new)) => old == new,
+        _ => old.bytes() == new.bytes(),
+    }
 }
 
 /// How many addresses have a name, and how many of these a line.

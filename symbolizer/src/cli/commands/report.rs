@@ -1,12 +1,13 @@
 //! `heapprof report`: writes a page for a browser.
 
+use std::io::Read;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    BlockTypes, Bytes, Confidence, Courses, Detail, Dimensions, Explanation, Groups, Kept, Looks,
-    Profile, Report, ReportMoment, Rows, SiteMap, SitePasts, Spike, ViewError, highest, note_life,
-    timeline_with_surroundings,
+    BlockTypes, Bytes, Confidence, Courses, Detail, Dimensions, Explanation, Groups, Input, Kept,
+    Looks, Profile, RUNS_WITHIN, RegularFile, Report, ReportMoment, Rows, SiteMap, SitePasts,
+    Spike, ViewError, highest, is_page_of, note_life, runs_of, timeline_with_surroundings,
 };
 
 use crate::cli::inputs::logs::Logs;
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     title: String,
 
     /// Where to write it; - is standard output [default: the first LOG with .html in place of its
-    /// extension, in the current folder]
+    /// extension, in the current folder, where only a report of the same logs is replaced]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }
@@ -84,6 +85,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let beside = PathBuf::from(first).with_extension("html");
     let out = Destination::or(args.output.as_ref(), &beside);
     out.refuse_input(&args.logs.files)?;
+    let runs = runs(&args.logs.files);
+    out.refuse_foreign("a report of the same logs", |path| {
+        let file = RegularFile::open(path).ok()?;
+        let mut beginning = Vec::new();
+        let mut file = file.file().take(RUNS_WITHIN as u64);
+        file.read_to_end(&mut beginning).ok()?;
+        Some(is_page_of(&beginning, &runs))
+    })?;
     if args.steps * args.stacks > MOST_NUMBERS {
         return Err(Failure::Senseless(format!(
             "--steps {} with --stacks {} is more than memory and browsers are good for: at most {MOST_NUMBERS} when multiplied",
@@ -193,6 +202,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         until_ns,
         pasts: &pasts,
         log: &args.logs.in_commands(),
+        runs: &runs,
         confidence: args.confidence,
         title: &args.title,
         precision: &how_exact(&profile),
@@ -210,6 +220,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Returns the word for the recordings. A file that cannot be read is told when it is needed.
+fn runs(files: &[PathBuf]) -> String {
+    let starts = files
+        .iter()
+        .filter_map(|file| Input::open_alone(file).ok()?.start());
+    runs_of(&starts.collect::<Vec<_>>())
 }
 
 /// The spikes that can be chosen beside the peak of all.

@@ -73,6 +73,24 @@ impl<'a> Destination<'a> {
         }
     }
 
+    /// Refuses to replace a file under a default name, if `may_go` does not say that it is `what` the
+    /// command makes: nobody has said that the file may go.
+    pub(crate) fn refuse_foreign(
+        self,
+        what: &'static str,
+        may_go: impl FnOnce(&Path) -> Option<bool>,
+    ) -> Result<(), Failure> {
+        match self {
+            Destination::Default(path) if path.exists() && may_go(path) != Some(true) => {
+                Err(Failure::OverForeign {
+                    path: path.into(),
+                    what,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Refuses what would fill a terminal with what nobody can read.
     pub(crate) fn refuse_terminal(self, what: &'static str) -> Result<(), Failure> {
         match self.path().is_none() && io::stdout().is_terminal() {
