@@ -449,7 +449,7 @@ counters! {
     CountedThreads = 11, "threads sampled";
     /// Bytes that threads requested up to their last samples, one for an empty block.
     CountedBytes = 12, "bytes asked for";
-    /// Resident bytes of the process when the counters were read, malloc's or not.
+    /// Resident bytes of the process when the counters were read, from malloc and elsewhere.
     ResidentBytes = 13, "bytes resident";
     /// The most resident bytes at any reading of the counters.
     MostResidentBytes = 14, "bytes resident at most";

@@ -129,8 +129,8 @@ def measure(kind, folder, cycles, seconds):
             if now > was + more:
                 failures.append(f"{now} {what} instead of {was}")
     borrowed = milliseconds("before for", said)
-    ends = milliseconds("detached from process [0-9]+; its threads stood still for", said)
-    begins = [float(number) for number in re.findall(r"threads stood still for ([0-9.]+) ms, one", said)]
+    ends = milliseconds("detached from process [0-9]+; its threads were stopped for", said)
+    begins = [float(number) for number in re.findall(r"threads were stopped for ([0-9.]+) ms, and one", said)]
     threads = re.findall(r"its ([0-9]+) threads", said)
     both = lambda numbers: f"{statistics.median(numbers):.1f} ms (most {max(numbers):.1f})" if numbers else "-"
     resident = f"{before[2]:,} → {after[2]:,}" if before and after else "-"

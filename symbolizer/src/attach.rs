@@ -230,7 +230,9 @@ fn lock(pid: u32) -> Result<Lock, String> {
     let socket =
         SocketAddr::from_abstract_name(name).and_then(|name| UnixDatagram::bind_addr(&name));
     socket.map(Lock).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => "another heapprof is just at work with it".to_owned(),
+        std::io::ErrorKind::AddrInUse => {
+            "another heapprof is attaching to it or detaching from it; try again".to_owned()
+        }
         _ => format!("cannot tell whether another heapprof is at work with it: {error}"),
     })
 }
@@ -553,7 +555,7 @@ pub fn detach(pid: u32) -> Result<Ended, Refusal> {
     if !attach_state::is_recording(view.state) {
         return match view.state {
             attach_state::PREPARING | attach_state::PLANNED => {
-                Err("heapprof is just being attached to it".into())
+                Err("another heapprof is attaching to it; try again".into())
             }
             _ => Err("heapprof is not attached to it any more".into()),
         };

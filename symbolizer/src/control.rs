@@ -124,7 +124,9 @@ impl Attached {
                     let _ = holder.compare_exchange(other, 0, Ordering::SeqCst, Ordering::SeqCst);
                 }
                 Err(other) if Instant::now() > deadline => {
-                    return Err(format!("process {other} is just controlling it"));
+                    return Err(format!(
+                        "process {other}, another heapprof, is sending it a command; try again"
+                    ));
                 }
                 Err(_) => std::thread::sleep(Duration::from_millis(5)),
             }

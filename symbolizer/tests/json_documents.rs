@@ -462,6 +462,21 @@ fn rss_in_words() {
             "no {line:?} in:\n{text}"
         );
     }
+    // Of a narrow table, no word is cut.
+    for width in ["50", "60", "72"] {
+        let narrow = stdout(&heapprof(&["rss", &log, "--width", width]));
+        let most = width.parse().expect("a number");
+        let widest = narrow.lines().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(most), "{narrow}");
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for remedy in [
+            "smaller buffers save no memory",
+            "mapped past malloc (JIT, mmap)",
+            "[heap]",
+        ] {
+            assert!(words(&narrow).contains(remedy), "{width}: {narrow}");
+        }
+    }
     let mut lines = text.lines();
     let is_of_site =
         |line: &str| line.starts_with("  1 block of ") && line.ends_with(" pin 1.0 MiB of slabs");

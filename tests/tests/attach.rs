@@ -31,7 +31,7 @@ fn what_happens_while_it_is_attached_is_recorded_exactly() {
     server.tell("keep 100"); // not known to heapprof; freed below
     let (code, [threads, descriptors, _]) = (server.code(), server.size());
     let told = server.attached(&["-i", "1"]);
-    assert!(told.contains("stood still for"), "{told}");
+    assert!(told.contains("threads were stopped for"), "{told}");
     assert_ne!(
         changed(&code, &server.code()),
         [""; 0],
@@ -42,7 +42,7 @@ fn what_happens_while_it_is_attached_is_recorded_exactly() {
     server.tell("keep 30");
     server.tell("resize 40");
     let told = server.detached();
-    assert!(told.contains("stood still for"), "{told}");
+    assert!(told.contains("threads were stopped for"), "{told}");
     server.tell("burst 500"); // not recorded
     assert_eq!(changed(&code, &server.code()), [""; 0]);
     assert_eq!(server.size()[..2], [threads, descriptors]);

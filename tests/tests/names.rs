@@ -79,6 +79,14 @@ fn a_difference_of_two_builds_has_each_site_once() {
 
     let diff = heapprof(&["diff", "before.heaplog", "same.heaplog"]).stdout;
     assert!(diff.contains("nothing differs in in-use-bytes"), "{diff}");
+    let diff = heapprof(&["diff", "before.heaplog", "after.heaplog"]).stdout;
+    let line = PROGRAM.lines().position(|line| line.contains("*cache("));
+    let place = format!("app.c:{}", line.expect("its line") + 1);
+    let of_cache = diff.lines().find(|line| line.contains("  cache  "));
+    assert!(
+        of_cache.is_some_and(|line| line.ends_with(&place)),
+        "{diff}"
+    );
     let diff = heapprof(&["diff", "--json", "before.heaplog", "after.heaplog"]).stdout;
     let diff: serde_json::Value = serde_json::from_str(&diff).unwrap();
     let sites = diff["sites"].as_array().unwrap();

@@ -15,7 +15,7 @@
 
 mod sites;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::analysis::completeness::Recorded;
 use crate::analysis::noise::Sampling;
@@ -50,8 +50,23 @@ pub struct Diff {
     pub changes: BTreeMap<DiffSite, Change>,
     /// The line of a site that has the most afterwards, if it is known.
     pub lines: HashMap<DiffSite, SourceLine>,
+    /// The file and the line of a site, if it is one line; otherwise the file. They are those of the
+    /// second profile, if the site is in it.
+    pub places: HashMap<DiffSite, String>,
     /// The change of everything.
     pub total: Change,
+}
+
+/// The files and lines of a site on one side.
+type Places = BTreeSet<(String, Option<u32>)>;
+
+/// Returns the line that all of them are, or the file; `None`: they are several files.
+fn in_words(places: &Places) -> Option<String> {
+    let (file, line) = places.first()?;
+    match line {
+        Some(line) if places.len() == 1 => Some(format!("{file}:{line}")),
+        _ => (places.iter().all(|(other, _)| other == file)).then(|| file.clone()),
+    }
 }
 
 /// The parts of a difference, before they are added up by site or by stack.
@@ -198,8 +213,13 @@ impl<'a> Differences<'a> {
         for (side, key, module, _) in sites() {
             homonyms.add(side, key, module);
         }
+        let mut places: HashMap<DiffSite, [Places; 2]> = HashMap::new();
         for (side, key, module, change) in sites() {
             let place = homonyms.site(key, module);
+            if let Some(file) = &key.file {
+                let of_sides = places.entry(place.clone()).or_default();
+                of_sides[side].insert((file.to_string(), key.line));
+            }
             if let (1, Some(file), Some(line)) = (side, &key.file, key.line) {
                 let most = most.entry(place.clone()).or_insert(0.0);
                 if change.after > *most {
@@ -210,6 +230,13 @@ impl<'a> Differences<'a> {
             }
             diff.changes.entry(place).or_default().merge(change);
         }
+        let places = places.into_iter();
+        diff.places = places
+            .filter_map(|(site, [before, after])| {
+                let of_side = if after.is_empty() { before } else { after };
+                Some((site, in_words(&of_side)?))
+            })
+            .collect();
         let nameless = self.nameless();
         let of_module: HashMap<&str, &Nameless> = nameless
             .iter()
@@ -447,5 +474,26 @@ impl Unlike {
                 ));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_of_one_line_is_shown_at_it_and_one_of_several_in_its_file() {
+        let words = |places: &[(&str, u32)]| {
+            let places = places.iter().map(|&(file, line)| {
+                let line = Some(line).filter(|&line| line > 0);
+                (file.to_owned(), line)
+            });
+            in_words(&places.collect())
+        };
+        assert_eq!(words(&[("a.c", 7)]).as_deref(), Some("a.c:7"));
+        assert_eq!(words(&[("a.c", 7), ("a.c", 9)]).as_deref(), Some("a.c"));
+        assert_eq!(words(&[("a.c", 0)]).as_deref(), Some("a.c"));
+        assert_eq!(words(&[("a.c", 7), ("b.c", 9)]), None);
+        assert_eq!(words(&[]), None);
     }
 }

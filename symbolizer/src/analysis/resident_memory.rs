@@ -216,10 +216,13 @@ fn words(
         MemoryPart::Slack => ("slack", "slack of blocks", "sizes nearer to size classes"),
         MemoryPart::SampleDifference => (
             "sample_difference",
-            "in blocks, not in samples",
+            match blocks.is_none() {
+                true => "blocks, not recorded",
+                false => "sampling error",
+            },
             match blocks.is_none() {
                 true => "recording says whose they are",
-                false => "nothing: the samples' error",
+                false => "nothing: samples are estimates",
             },
         ),
         MemoryPart::Slabs => (

@@ -1,7 +1,7 @@
-//! Priority: this program before others, while threads of a process stand still.
+//! Priority: this program before others, while threads of a process are stopped.
 //!
 //! A busy process has more threads than processors. Each thread that goes on takes a processor, and
-//! this program waits for one while the others still stand still. A real-time priority prevents
+//! this program waits for one while the others are still stopped. A real-time priority prevents
 //! that. It needs a right that root has; without the right, this program runs as before.
 
 /// The priority. Dropping it restores the one before.

@@ -118,7 +118,7 @@ fn evidence(finding: &Finding) -> String {
     );
     match finding.kind {
         Kind::Leak => format!(
-            "grows by {growth}; {in_use} in use; of what was there at half of the time, {gone} was freed"
+            "grows by {growth}; {in_use} in use; {gone} of the bytes in use halfway through the run are freed by its end"
         ),
         Kind::GrowingBlock => {
             format!(

@@ -18,8 +18,8 @@ there. A forked child of the process is not recorded.
 
 It works on 64-bit x86 programs of glibc 2.34 and later, linked dynamically, for the user of the
 process (if the system permits tracing) and for root. Nothing is sent to the process; its threads
-stand still for some milliseconds, twice. If this program is killed, the process runs on, and is
-recorded on; heapprof detach ends that.";
+are stopped twice, for some milliseconds. If this program is killed, the process goes on, and so
+does the recording; heapprof detach ends it.";
 
 /// Record a process that runs already
 ///
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 /// Returns the line about the end.
 fn super_line(pid: u32, ended: &attach::Ended) -> String {
     format!(
-        "heapprof: detached from process {pid}; its threads stood still for {}; log: {}{}",
+        "heapprof: detached from process {pid}; its threads were stopped for {}; log: {}{}",
         milliseconds(ended.stopped),
         Printable(&ended.log),
         match ended.is_code_in_use {
@@ -122,8 +122,8 @@ fn milliseconds(time: Duration) -> String {
 
 fn tell(pid: u32, begun: &Begun) {
     eprintln!(
-        "heapprof: attached to process {pid}: {} functions; its {} threads stood still for {}, \
-         one of them before for {}; recording to {}",
+        "heapprof: attached to process {pid}: {} functions; its {} threads were stopped for {}, \
+         and one of them before that for {}; recording to {}",
         begun.functions,
         begun.threads,
         milliseconds(begun.stopped),

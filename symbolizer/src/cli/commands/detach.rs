@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         false => "",
     };
     eprintln!(
-        "heapprof: detached from process {}; its threads stood still for {:.1} ms; log: {}{code}",
+        "heapprof: detached from process {}; its threads were stopped for {:.1} ms; log: {}{code}",
         args.pid,
         ended.stopped.as_secs_f64() * 1e3,
         Printable(&ended.log)

@@ -493,7 +493,7 @@ fn write_table(
                 Some(_) => Align::Left,
             },
         ),
-        (by.map_or("module", |_| ""), Align::Path),
+        (by.map_or("where", |_| ""), Align::Path),
     ]);
     // The verdict rests on these two.
     const Z: usize = 2;
@@ -512,8 +512,9 @@ fn write_table(
         ]
     };
     table.row(row(&diff.total, "(all)", ""));
-    for (place, change) in changes {
-        table.row(row(change, &place.title(), &place.module));
+    for (site, change) in changes {
+        let place = diff.places.get(*site).unwrap_or(&site.module);
+        table.row(row(change, &site.title(), place));
     }
     table.write(stdout_width(), out)?;
     let remark = format!("  {metric}; z is the difference in standard errors, real from {REAL} on");

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::{
     Bytes, Input, Moment, Percent, Printable, Profile, Reading, ResidentMemory, Temporary, View,
-    cut,
+    cut_front,
 };
 
 use crate::cli::commands::rss::pinning::Pinning;
@@ -21,7 +21,7 @@ use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::how_exact;
 use crate::cli::output::width::stdout_width;
-use crate::cli::output::wrapped::write_wrapped;
+use crate::cli::output::wrapped::{lines_of, write_wrapped};
 
 /// Show where the resident memory is: blocks, free pages, stacks, files
 ///
@@ -123,38 +123,51 @@ fn write_text(
     let width = stdout_width().unwrap_or(80);
     let whole = memory.resident as f64;
     let at_ns = memory.reading.time_ns;
-    writeln!(
-        out,
+    let mut head = vec![format!(
         "{}: {} resident at {:.3} s",
         Printable(&profile.who()),
         Bytes(whole),
         seconds(at_ns)
-    )?;
+    )];
     if at_ns.abs_diff(asked_ns) > NEAR_NS {
-        writeln!(
-            out,
-            "the reading that is nearest to {:.3} s",
-            seconds(asked_ns)
-        )?;
+        let asked_s = seconds(asked_ns);
+        head.push(format!("the reading that is nearest to {asked_s:.3} s"));
     }
-    writeln!(out, "{}", how_exact(profile))?;
+    head.push(how_exact(profile));
+    for line in head {
+        write_wrapped(&line, INDENT, stdout_width(), out)?;
+    }
     writeln!(out)?;
-    let heading = format!(
-        "  {:<25} {:>10} {:>7}  what would shrink it",
-        "", "bytes", "share"
-    );
-    writeln!(
-        out,
-        "{}",
-        Look::Heading.paint(&cut(&heading, width), colour::is_on())
-    )?;
+    let heading = format!("  {:<25} {:>10} {:>7}", "", "bytes", "share");
+    let column = heading.len() + 2;
+    // In a narrow table, the remedy has lines of its own.
+    let is_beside = width >= column + LEAST_BESIDE;
+    let heading = match is_beside {
+        true => format!("{heading}  what would shrink it"),
+        false => format!("{heading}\n{:INDENT$}what would shrink it", ""),
+    };
+    writeln!(out, "{}", Look::Heading.paint(&heading, colour::is_on()))?;
     for line in &memory.lines {
         let value = line.bytes as f64;
         let share = Percent { part: value, whole }.to_string();
         let numbers = format!("  {:<25} {:>10} {share:>7}", line.name, Bytes(value));
-        let room = width.saturating_sub(numbers.chars().count() + 2);
         let numbers = Look::of_share(value, whole).paint(&numbers, colour::is_on());
-        writeln!(out, "{numbers}  {}", Printable(&cut(&line.remedy, room)))?;
+        let indent = if is_beside { column } else { INDENT };
+        let remedy = Printable(&line.remedy).to_string();
+        let remedy = lines_of(&remedy, width.saturating_sub(indent));
+        match is_beside {
+            true => writeln!(
+                out,
+                "{numbers}  {}",
+                remedy.join(&format!("\n{:indent$}", ""))
+            )?,
+            false => {
+                writeln!(out, "{numbers}")?;
+                for line in remedy {
+                    writeln!(out, "{:indent$}{line}", "")?;
+                }
+            }
+        }
     }
     writeln!(
         out,
@@ -182,6 +195,10 @@ fn write_text(
 
 /// Where a remark goes on that is too wide.
 const INDENT: usize = 4;
+/// Least columns of a remedy beside its line.
+const LEAST_BESIDE: usize = 24;
+/// Columns of the names of lines, which mappings leave blank if there is room.
+const NAME: usize = 25;
 
 /// Most names of mappings that are listed.
 const MOST_NAMES: usize = 5;
@@ -200,16 +217,24 @@ fn write_mappings(
         return Ok(());
     }
     writeln!(out)?;
-    writeln!(
-        out,
-        "of the mappings and stacks, by name (heapprof top --by mapping):"
-    )?;
+    let heading = "of the mappings and stacks, by name (`heapprof top --by mapping`):";
+    write_wrapped(heading, INDENT, Some(width), out)?;
+    // In a narrow table, the names need the room.
+    let blank = if width < 2 * NAME + LEAST_BESIDE {
+        0
+    } else {
+        NAME + 1
+    };
     for (name, [_, resident]) in names {
         let part = resident as f64;
         let share = Percent { part, whole }.to_string();
-        let numbers = format!("  {:<25} {:>10} {share:>7}  ", "", Bytes(part));
+        let numbers = format!(
+            "  {:blank$}{:>10} {share:>7}  ",
+            "",
+            Bytes(part).to_string()
+        );
         let room = width.saturating_sub(numbers.chars().count());
-        writeln!(out, "{numbers}{}", Printable(&cut(name, room)))?;
+        writeln!(out, "{numbers}{}", Printable(&cut_front(name, room)))?;
     }
     Ok(())
 }

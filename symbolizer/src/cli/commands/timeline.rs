@@ -316,24 +316,22 @@ fn write_text(
     if let Some(peak) = profile.peak.filter(|peak| peak.record > 0) {
         // The blocks in use before the oldest segment are unknown.
         let is_kept = !peak.is_gone;
-        writeln!(
-            out,
-            "peak at {:.6} s: {}{} in use{}",
+        // Before all logs have their detail, only the peaks of single processes are known.
+        let at_least = match profile.run.is_joined && peak.is_gone {
+            true => "at least ",
+            false => "",
+        };
+        // The peak of a part is another moment than that of all.
+        let whose = match is_kept && profile.filtered.is_empty() {
+            true => format!("; {at_peak} shows whose"),
+            false => String::new(),
+        };
+        let line = format!(
+            "peak at {:.6} s: {at_least}{} in use{whose}",
             peak.time_ns as f64 / 1e9,
-            // Before all logs have their detail, only the peaks of single processes are known.
-            if profile.run.is_joined && peak.is_gone {
-                "at least "
-            } else {
-                ""
-            },
             Bytes(peak.bytes.to_f64()),
-            // The peak of a part is another moment than that of all.
-            if is_kept && profile.filtered.is_empty() {
-                format!("; {at_peak} shows whose")
-            } else {
-                String::new()
-            }
-        )?;
+        );
+        write_wrapped(&line, INDENT, stdout_width(), out)?;
     }
     Ok(())
 }

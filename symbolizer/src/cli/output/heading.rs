@@ -9,7 +9,8 @@ use heapprof_symbolizer::{
     Bytes, Confidence, Count, Metric, Precision, Printable, Profile, Recorded,
 };
 
-use crate::cli::output::wrapped::write_all_wrapped;
+use crate::cli::output::width::stdout_width;
+use crate::cli::output::wrapped::{write_all_wrapped, write_wrapped};
 
 /// The heading: what ran, the four totals with their errors, and the same as plain numbers, in
 /// lines of that width.
@@ -177,18 +178,13 @@ pub(crate) fn what_interval(profile: &Profile, confidence: Confidence) -> String
 
 /// Writes whose mappings these are, and when the resident bytes were read.
 pub(crate) fn write_mappings_read(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let who = profile.who();
-    match profile.mappings.read_ns {
-        Some(ns) => writeln!(
-            out,
-            "{}: mappings; resident bytes and names as of {:.3} s",
-            Printable(&who),
+    let who = Printable(&profile.who()).to_string();
+    let line = match profile.mappings.read_ns {
+        Some(ns) => format!(
+            "{who}: mappings; resident bytes and names as of {:.3} s",
             ns as f64 / 1e9
         ),
-        None => writeln!(
-            out,
-            "{}: mappings; resident bytes and names were not read",
-            Printable(&who)
-        ),
-    }
+        None => format!("{who}: mappings; resident bytes and names were not read"),
+    };
+    write_wrapped(&line, INDENT, stdout_width(), out)
 }

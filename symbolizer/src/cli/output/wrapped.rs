@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 /// Writes a line. If it is too wide, it goes on in lines that are indented by `indent`. A word that
-/// is too wide alone is not cut.
+/// is too wide alone is not cut, and neither is a command in backticks, which is to be copied.
 pub(crate) fn write_wrapped(
     text: &str,
     indent: usize,
@@ -19,7 +19,7 @@ pub(crate) fn write_wrapped(
     let words = text.trim_start();
     let mut line = text[..text.len() - words.len()].to_owned();
     let mut is_begun = false;
-    for word in words.split(' ') {
+    for word in words_of(words) {
         if is_begun && line.width() + 1 + word.width() > width {
             writeln!(out, "{}", line.trim_end())?;
             line = " ".repeat(indent);
@@ -32,6 +32,23 @@ pub(crate) fn write_wrapped(
         is_begun = true;
     }
     writeln!(out, "{}", line.trim_end())
+}
+
+/// Returns the words, of which each command in backticks is one.
+fn words_of(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_command = false;
+    text.split(move |letter: char| {
+        is_command ^= letter == '`';
+        letter == ' ' && !is_command
+    })
+}
+
+/// Returns a text in lines of that width, with no indentation.
+pub(crate) fn lines_of(text: &str, width: usize) -> Vec<String> {
+    let mut out = Vec::new();
+    let _ = write_wrapped(text, 0, Some(width), &mut out);
+    let text = String::from_utf8_lossy(&out);
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Writes lines, each as [`write_wrapped`] does.
@@ -70,5 +87,10 @@ mod tests {
             wrapped("a verylongword b", 2, Some(6)),
             "a\n  verylongword\n  b\n"
         );
+        assert_eq!(
+            wrapped("then `a b c` or `d e`, f", 2, Some(12)),
+            "then `a b c`\n  or `d e`,\n  f\n"
+        );
+        assert_eq!(lines_of("one two three", 7), ["one two", "three"]);
     }
 }

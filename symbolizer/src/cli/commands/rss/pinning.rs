@@ -72,10 +72,9 @@ impl Pinning {
         }
         let read = self.read_ns as f64 / 1e9;
         writeln!(out)?;
-        writeln!(
-            out,
-            "partly empty slabs, by the blocks that pin them, as of {read:.3} s:"
-        )?;
+        let heading =
+            format!("partly empty slabs, by the blocks that pin them, as of {read:.3} s:");
+        write_wrapped(&heading, INDENT, Some(width), out)?;
         for site in &self.sites {
             let line = self.line(site, width / 2);
             write_wrapped(&line, INDENT, Some(width), out)?;

@@ -127,8 +127,7 @@ pub(super) fn write(peaks: &[Peak], at: &str, out: &mut impl Write) -> io::Resul
     let Some(first) = peaks.first() else {
         return Ok(());
     };
-    writeln!(
-        out,
+    let line = format!(
         "highest peaks, each with those that grew most; {} shows one:",
         at.replace(
             "peak",
@@ -137,7 +136,8 @@ pub(super) fn write(peaks: &[Peak], at: &str, out: &mut impl Write) -> io::Resul
                 first.spike.peak.time_ns as f64 / 1e9
             )
         )
-    )?;
+    );
+    write_wrapped(&line, 5, stdout_width(), out)?;
     for Peak { spike, makers } in peaks {
         let rise = rise_of(spike);
         let in_use = Bytes(spike.peak.in_use.bytes_f64());

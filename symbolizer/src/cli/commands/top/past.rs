@@ -280,10 +280,9 @@ fn write_lifetimes(lines: &[PastLine], by: Option<By>, out: &mut impl Write) -> 
         table.row_of(numbers.chain(line.label.cells()).collect());
     }
     table.write(stdout_width(), out)?;
-    writeln!(
-        out,
-        "  freed and live are samples; \"outlives\": more of the blocks lived on than would tell"
-    )
+    let remark =
+        "  freed and live are samples; \"outlives\": more of the blocks lived on than would tell";
+    write_wrapped(remark, REMARK_INDENT, stdout_width(), out)
 }
 
 fn seconds(seconds: f64) -> String {
