@@ -10,37 +10,70 @@ const LEAST_OF_WORD: usize = 3;
 const MOST_EDITS: usize = 2;
 const LETTERS_AN_EDIT: usize = 4;
 
-/// Returns the name that is meant: the one that has all words of the misspelt name and the fewest
-/// others, or the one that is reached by the fewest edits. Among names that are equally near, the
-/// first one counts. `None`: no name is near.
+/// Returns the name that is meant: the one whose words behind the beginning are the same, or the
+/// one that has all these words and the fewest others, or the one that is reached by the fewest
+/// edits. Among names that are equally near, the first one counts. `None`: no name is near.
 pub fn nearest_name<'a>(
     misspelt: &[u8],
     names: impl Iterator<Item = &'a str> + Clone,
 ) -> Option<&'a str> {
-    let has_several = words(misspelt).nth(1).is_some();
-    let with_all_words = (names.clone()).filter(|name| has_several && has_words(name, misspelt));
-    with_all_words
-        .min_by_key(|name| words(name.as_bytes()).count())
-        .or_else(|| {
-            let most = MOST_EDITS.max(misspelt.len() / LETTERS_AN_EDIT);
-            let with_edits = names.filter_map(|name| {
-                let edits = edits(misspelt, name.as_bytes())?;
-                (edits <= most).then_some((edits, name))
-            });
-            let (_, name) = with_edits.min_by_key(|(edits, _)| *edits)?;
-            Some(name)
-        })
+    let rest = behind_beginning(misspelt);
+    let is_of_family = rest.len() < misspelt.len();
+    let family = || names.clone().filter(|_| is_of_family);
+    let is_same = |name: &&str| letters(behind_beginning(name.as_bytes())).eq(letters(rest));
+    let with_words = || {
+        let with_all = family().filter(|name| !rest.is_empty() && has_words(name, rest));
+        with_all.min_by_key(|name| words(behind_beginning(name.as_bytes())).count())
+    };
+    let with_edits = || {
+        let most = MOST_EDITS.max(misspelt.len() / LETTERS_AN_EDIT);
+        let with_edits = names.clone().filter_map(|name| {
+            let edits = edits(misspelt, name.as_bytes())?;
+            (edits <= most).then_some((edits, name))
+        });
+        let (_, name) = with_edits.min_by_key(|(edits, _)| *edits)?;
+        Some(name)
+    };
+    (family().find(is_same))
+        .or_else(with_words)
+        .or_else(with_edits)
+}
+
+/// Returns what stands behind `HEAPPROF_`, `HEAPPROFILE`, `HEAP_PROFILE_` and their like. A user
+/// who knows the words seldom knows which of these begins the name.
+fn behind_beginning(name: &[u8]) -> &[u8] {
+    let without = |name, part: &[u8]| <[u8]>::strip_prefix(name, part).unwrap_or(name);
+    let Some(rest) = name.strip_prefix(b"HEAP") else {
+        return name;
+    };
+    let Some(rest) = without(rest, b"_").strip_prefix(b"PROF") else {
+        return name;
+    };
+    let rest = match rest.strip_prefix(b"ILE") {
+        Some(rest) => without(rest, b"R"),
+        None => rest,
+    };
+    without(rest, b"_")
 }
 
 fn words(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     name.split(|&byte| byte == b'_')
 }
 
-/// Returns true if each word of the misspelt name is one of the name's, or its beginning.
+/// Yields the letters of all words.
+fn letters(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    name.iter().copied().filter(|&byte| byte != b'_')
+}
+
+/// Returns true if each word of the misspelt name is one of the name's, or the beginning of one, or
+/// a longer form of it.
 fn has_words(name: &str, misspelt: &[u8]) -> bool {
+    let name = behind_beginning(name.as_bytes());
     words(misspelt).all(|word| {
-        words(name.as_bytes())
-            .any(|known| known == word || word.len() >= LEAST_OF_WORD && known.starts_with(word))
+        words(name).any(|known| {
+            let is_long = word.len().min(known.len()) >= LEAST_OF_WORD;
+            known == word || is_long && (known.starts_with(word) || word.starts_with(known))
+        })
     })
 }
 
@@ -91,6 +124,7 @@ mod tests {
         assert_eq!(meant("HEAPPROF_INTERVAL"), Some("HEAPPROF_SAMPLE_INTERVAL"));
         assert_eq!(meant("HEAPPROF_DEPTH"), Some("HEAPPROF_STACK_DEPTH"));
         assert_eq!(meant("HEAPPROF_LOG"), Some("HEAPPROF_MAX_LOG"));
+        assert_eq!(meant("HEAPPROF_STACKS"), Some("HEAPPROF_STACK_DEPTH"));
         assert_eq!(
             meant("HEAP_PROFILE_ALLOC_INTERVAL"),
             Some("HEAP_PROFILE_ALLOCATION_INTERVAL")
@@ -99,6 +133,31 @@ mod tests {
             meant("HEAP_PROFILE_TIME"),
             Some("HEAP_PROFILE_TIME_INTERVAL")
         );
+    }
+
+    /// The words count, and not the beginning, which gperftools' names have otherwise.
+    #[test]
+    fn a_name_with_another_beginning_means_the_one_with_its_words() {
+        for beginning in [
+            "HEAPPROF_",
+            "HEAPPROFILE_",
+            "HEAP_PROF_",
+            "HEAP_PROFILE_",
+            "HEAPPROFILER_",
+            "HEAP_PROFILER_",
+        ] {
+            for (words, name) in [
+                ("INTERVAL", "HEAPPROF_SAMPLE_INTERVAL"),
+                ("SAMPLE_INTERVAL", "HEAPPROF_SAMPLE_INTERVAL"),
+                ("TIME_INTERVAL", "HEAP_PROFILE_TIME_INTERVAL"),
+                ("MEMORY_INTERVAL", "HEAPPROF_MEMORY_INTERVAL_MS"),
+                ("MAXLOG", "HEAPPROF_MAX_LOG"),
+                ("", "HEAPPROFILE"),
+            ] {
+                let misspelt = [beginning, words].concat();
+                assert_eq!(meant(&misspelt), Some(name), "{misspelt}");
+            }
+        }
     }
 
     #[test]

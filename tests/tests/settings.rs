@@ -376,6 +376,7 @@ fn a_mistyped_variable_is_told() {
         ("HEAPPROF_INTERVAL", "HEAPPROF_SAMPLE_INTERVAL"),
         ("HEAPPROFFILE", "HEAPPROFILE"),
         ("HEAP_PROFILE_INUSE", "HEAP_PROFILE_INUSE_INTERVAL"),
+        ("HEAP_PROFILE_INTERVAL", "HEAPPROF_SAMPLE_INTERVAL"),
         ("HEAPPROF_LIBRARI", "HEAPPROF_LIBRARY"),
     ] {
         let ran = with_all().env(wrong, "1").run();

@@ -129,7 +129,10 @@ mod tests {
         for (wrong, right) in [
             ("HEAPPROF_INTERVAL", "HEAPPROF_SAMPLE_INTERVAL"),
             ("HEAPPROFFILE", "HEAPPROFILE"),
-            ("HEAP_PROFILE_INTERVAL", "HEAP_PROFILE_ALLOCATION_INTERVAL"),
+            ("HEAP_PROFILE_INTERVAL", "HEAPPROF_SAMPLE_INTERVAL"),
+            ("HEAP_PROFILE", "HEAPPROFILE"),
+            ("HEAPPROF_TIME_INTERVAL", "HEAP_PROFILE_TIME_INTERVAL"),
+            ("HEAPPROF_SIGNAL", "HEAPPROFILESIGNAL"),
             ("HEAP_PROFILE_INUSE", "HEAP_PROFILE_INUSE_INTERVAL"),
         ] {
             let expected =
