@@ -1,9 +1,13 @@
 //! `heapprof rss`: its lines are those that the kernel and the program itself state.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
 
-use heapprof_format::MemoryField;
-use heapprof_tests::{Finished, Json, Log, Run, Running, Swap};
+use heapprof_format::{Counter, MemoryField};
+use heapprof_tests::{
+    Finished, Json, Log, Run, Running, Swap, ended, samples_so_far, service, started,
+};
 
 const MIB: f64 = (1 << 20) as f64;
 
@@ -387,4 +391,87 @@ fn a_limit_that_is_near_is_marked() {
         .filter_map(|rest| rest.split(' ').next())
         .collect();
     assert_eq!(shares, ["80", "90", "95", "80"], "{:?}", log.markers());
+}
+
+/// There is no reading but those that are asked for: each `heapprof rss PID` has a newer one, which
+/// is of the process as it is now.
+#[test]
+fn a_process_that_is_named_takes_a_reading_at_once() {
+    let run = service("steady").interval(4096);
+    let mut running = started(run.env("HEAPPROF_MEMORY_INTERVAL_MS", "3600000"));
+    running.until("a sample", |running| samples_so_far(running, 23001) > 0);
+    let pid = running.pid().to_string();
+    let asked = || {
+        let shown = Run::heapprof().args(["rss", "--json", &pid]).run().well();
+        let Json(document) = Json::parse(&shown.stdout);
+        let number = |key: &str| document[key].as_f64().unwrap();
+        (number("reading_ns"), number("resident_bytes"))
+    };
+    let (first_ns, _) = asked();
+    const PAUSE: Duration = Duration::from_millis(300);
+    std::thread::sleep(PAUSE);
+    let (second_ns, resident) = asked();
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
+    let pages: f64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+    let between = Duration::from_nanos((second_ns - first_ns) as u64);
+    assert!(between >= PAUSE, "{between:?}");
+    assert_near("resident", resident, pages * 4096.0);
+    ended(running);
+}
+
+/// A program whose memory is highest between two readings.
+const RISES_AND_FALLS: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+int main(void)
+{
+    void *volatile kept = malloc(100000);
+    const size_t size = 96 << 20;
+    void *mapped = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(mapped, 1, size);
+    munmap(mapped, size);
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status))
+        if (strncmp(line, "VmHWM:", 6) == 0 || strncmp(line, "VmRSS:", 6) == 0)
+            fputs(line, stdout);
+    fclose(status);
+    return kept == 0;
+}
+"#;
+
+/// The most resident memory is the kernel's own maximum, which no reading has seen.
+#[test]
+fn the_most_resident_memory_is_that_of_the_kernel() {
+    let run = Run::compiled("rises_and_falls", RISES_AND_FALLS, &["-O1"]);
+    let run = run.interval(1).prefix("t");
+    let ran = run
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "3600000")
+        .run()
+        .well();
+    let stated = |name: &str| {
+        let line = ran.stdout.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.unwrap().trim().trim_end_matches(" kB");
+        number.parse::<f64>().unwrap() * 1024.0
+    };
+    let (most, now) = (stated("VmHWM:"), stated("VmRSS:"));
+    assert!(most > now + 90.0 * MIB, "{most} at most, {now} now");
+    let log = Log::read(&ran.log_path());
+    let counter = |wanted| {
+        let mut counters = log.profile.account.counters.iter();
+        counters.find_map(|&(counter, n)| (counter == wanted).then_some(n as f64))
+    };
+    assert_near("most", counter(Counter::MostResidentBytes).unwrap(), most);
+    assert!(counter(Counter::ResidentBytes).unwrap() < most - 90.0 * MIB);
+    let top = Run::heapprof().arg("top").arg(ran.log_path()).run().well();
+    let line = top
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("resident memory (RSS)"));
+    let most_shown = line.and_then(|line| line.split(", ").last()).unwrap();
+    let number: f64 = most_shown.split(' ').next().unwrap().parse().unwrap();
+    assert_near("shown", number * MIB, most);
+    assert!(most_shown.ends_with(" MiB at most"), "{}", top.stdout);
 }
