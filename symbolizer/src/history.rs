@@ -6,15 +6,11 @@
 //! the blocks in use for that ledger as well. Most of the time of a long log goes into looking up
 //! blocks, so there is one map. Memory is needed for live blocks, rows and stacks, not for events.
 //!
-//! The state of every row at the global maximum is found in the same pass, without a copy of all
-//! rows at each new maximum. Maxima are numbered. If a row is about to change, and has not changed
-//! since the last maximum, it still has its state of that maximum:
-//!
-//! ```text
-//!   total      ╱╲     ╱‾╲        maximum     1      2
-//!          ___╱  ╲___╱   ╲__     row a   changes at 1, then after 2: kept as it stands before that
-//!             1      2           row b   never changes after 1: at the end, it is as it was at 2
-//! ```
+//! | file | what it holds |
+//! | --- | --- |
+//! | `birth` | a block in use |
+//! | `rows` | the sums of each row so far, and its state at the peak |
+//! | `past` | what comes of a row at the end |
 //!
 //! Imports: `heapprof_core` alone.
 //!
@@ -27,7 +23,7 @@ pub(crate) mod lifetimes;
 pub(crate) mod over_time;
 pub(crate) mod pages;
 pub(crate) mod past;
-mod row;
+mod rows;
 pub(crate) mod slope;
 pub(crate) mod spikes;
 pub(crate) mod temporary;
@@ -36,7 +32,7 @@ use crate::history::birth::{Birth, COUNTS, INHERITED};
 use crate::history::courses::{Courses, CoursesSoFar};
 use crate::history::lifetimes::Lifetimes;
 use crate::history::pages::{Pages, PagesOfBlock};
-use crate::history::row::{Row, slack_of};
+use crate::history::rows::{Rows, slack_of};
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, Ledger, Live, NumberMap, Weight};
 
@@ -67,14 +63,13 @@ pub(crate) struct History {
     places: NumberMap<u64, Place>,
     /// Nothing earlier is known, except the blocks that were in use then.
     since_ns: u64,
-    rows: Vec<Row>,
+    rows: Rows,
     /// By row; may be shorter than the rows.
     pages: Vec<Pages>,
     live: NumberMap<u64, Birth>,
     lifetimes: Vec<Lifetimes>,
     in_use: Estimate,
     largest: Fixed,
-    maximum: u64,
     /// The courses of all stacks: kept when asked for.
     courses: Option<CoursesSoFar>,
 }
@@ -88,13 +83,12 @@ impl History {
             allocations: NumberMap::default(),
             places: NumberMap::default(),
             since_ns: 0,
-            rows: Vec::new(),
+            rows: Rows::default(),
             pages: Vec::new(),
             live: NumberMap::default(),
             lifetimes: Vec::new(),
             in_use: Estimate::default(),
             largest: Fixed::default(),
-            maximum: 0,
             courses: None,
         }
     }
@@ -138,12 +132,12 @@ impl History {
     /// to be in use than ever was at once: so the peak is looked for from here on.
     pub(crate) fn begun(&mut self) {
         self.largest = self.in_use.bytes_fixed();
-        self.maximum += 1;
+        self.rows.reach_maximum();
     }
 
     /// A sampled block was allocated. `live` and `weight` are those that the ledger has of it.
     pub(crate) fn alloc(&mut self, came: &Allocation, live: Live, weight: &Weight) {
-        let state = self.row(live.row);
+        let state = self.rows.row(live.row);
         state.in_use.add(weight);
         let [slack, slack_variance] = slack_of(came.slack, weight);
         state.slack[0] += slack;
@@ -154,7 +148,7 @@ impl History {
         self.in_use.add(weight);
         if self.in_use.bytes_fixed() > self.largest {
             self.largest = self.in_use.bytes_fixed();
-            self.maximum += 1;
+            self.rows.reach_maximum();
         }
         if self.temporary.before_allocations.is_some() {
             let sum = self.allocations.entry(came.thread).or_default();
@@ -166,7 +160,7 @@ impl History {
 
     /// A sampled block was allocated before the window. Only the growth of its row will know of it.
     pub(crate) fn alloc_before(&mut self, came: &Allocation, live: Live) {
-        self.row(live.row);
+        self.rows.row(live.row);
         self.born(came, live, 0);
     }
 
@@ -215,7 +209,7 @@ impl History {
         let is_temporary =
             is_freed && !birth.is_inherited() && self.temporary.holds(lived_ns, since);
         let held_ns = birth.held_ns(self.since_ns, time_ns);
-        let state = self.row(birth.live.row);
+        let state = self.rows.row(birth.live.row);
         state.in_use.remove(&weight);
         let [slack, slack_variance] = slack_of(birth.slack(), &weight);
         state.slack[0] -= slack;
@@ -273,7 +267,10 @@ impl History {
         let (from_s, to_s) = (seconds(birth.time_ns), seconds(until_ns));
         // Gone before the window: its row may have nothing else, and no sample of the growth.
         if to_s > from_s {
-            self.row(birth.live.row).growth.add(weight, from_s, to_s);
+            self.rows
+                .row(birth.live.row)
+                .growth
+                .add(weight, from_s, to_s);
         }
     }
 
@@ -305,7 +302,8 @@ impl History {
             }
             let lived_ns = birth.lived_ns(time_ns);
             let held_ns = birth.held_ns(self.since_ns, time_ns);
-            self.row(birth.live.row)
+            self.rows
+                .row(birth.live.row)
                 .heaptime
                 .add(&weight, held_ns / 1000);
             if self.knows_age_of(&birth) {
@@ -313,36 +311,8 @@ impl History {
                     .lives(lived_ns, weight.objects_f64());
             }
         }
-        for row in 0..self.rows.len() {
-            self.row(row as u32);
-        }
         let seconds = time_ns.saturating_sub(self.from_ns) as f64 / 1e9;
-        let pages = self
-            .pages
-            .into_iter()
-            .chain(std::iter::repeat(Pages::default()));
-        let rows = self.rows.iter().zip(pages);
-        let pasts = rows.map(|(row, pages)| row.past(pages, seconds));
-        (pasts.collect(), self.lifetimes)
-    }
-
-    /// The row, about to be changed.
-    fn row(&mut self, index: u32) -> &mut Row {
-        let index = index as usize;
-        if index >= self.rows.len() {
-            // A row that was not there at any maximum so far had nothing in use then.
-            let maximum = self.maximum;
-            self.rows.resize_with(index + 1, || Row {
-                maximum,
-                ..Row::default()
-            });
-        }
-        let row = &mut self.rows[index];
-        if row.maximum < self.maximum {
-            row.peak = row.in_use;
-            row.maximum = self.maximum;
-        }
-        row
+        (self.rows.pasts(self.pages, seconds), self.lifetimes)
     }
 
     fn lifetimes_of(&mut self, stack: u32) -> &mut Lifetimes {
