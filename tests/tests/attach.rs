@@ -485,6 +485,6 @@ fn attach_ends_when_another_heapprof_detaches() {
     assert!(log.ends_with(name), "{}", log.display());
     let line = format!("process {pid} was detached by another heapprof; log: ");
     assert!(ended.stderr.contains(&line), "{}", ended.stderr);
-    Log::read(&log).whole();
+    assert_eq!(Log::read(&log).whole().end(), Some(EndReason::Detached));
     server.end();
 }
