@@ -96,7 +96,7 @@ pub struct Begun {
     loaded: Loaded,
 }
 
-/// What has become of a recording.
+/// The present state of a recording, as this program sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Course {
     /// It goes on.

@@ -197,10 +197,26 @@ fn why_none(pid: u32, maps: &str, denied: bool) -> String {
              nsenter -t {pid} --ipc --pid --mount"
         );
     }
+    if maps.contains("libheapprof-attach") && !has_writer(pid) {
+        return format!(
+            "heapprof is detached from it, and nothing is recorded; heapprof attach {pid} records it again"
+        );
+    }
     "it does not listen: nothing has been sampled yet, or recording was given up, or \
      HEAPPROF_CONTROL=0, or no System V segment was to be had (ipcs -m, kernel.shmmni); \
      HEAPPROF_CONTROL=1 makes it listen from the start"
         .into()
+}
+
+/// Returns true if the library's own thread runs in a process.
+fn has_writer(pid: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten();
+    threads.flatten().any(|thread| {
+        let name = fs::read_to_string(thread.path().join("comm"));
+        name.is_ok_and(|name| name.trim_end() == "heapprof")
+    })
 }
 
 /// Says which user may attach, and why root may not.

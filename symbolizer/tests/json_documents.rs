@@ -462,7 +462,7 @@ fn rss_in_words() {
             "no {line:?} in:\n{text}"
         );
     }
-    // Of a narrow table, no word is cut.
+    // A narrow table cuts no word.
     for width in ["50", "60", "72"] {
         let narrow = stdout(&heapprof(&["rss", &log, "--width", width]));
         let most = width.parse().expect("a number");

@@ -488,3 +488,51 @@ fn attach_ends_when_another_heapprof_detaches() {
     assert_eq!(Log::read(&log).whole().end(), Some(EndReason::Detached));
     server.end();
 }
+
+/// After `heapprof detach`, no command waits for an answer that does not come, and each says what
+/// has happened.
+#[test]
+fn commands_after_a_detach_answer_at_once() {
+    if is_glibc_before(2, 34) {
+        return;
+    }
+    let server = Server::start(1);
+    server.attached(&["-i", "1"]);
+    server.detached();
+    let pid = server.pid().to_string();
+    let log = server.logs().pop().expect("a log").display().to_string();
+    for words in [
+        &["ctl", &pid, "status"][..],
+        &["ctl", &pid, "dump"],
+        &["rss", &pid],
+        &["explain", &pid],
+        &["at", "0x1000", &pid],
+        &["watch", &pid],
+        &["top", &pid],
+        &["serve", &pid],
+    ] {
+        let ran = server.heapprof(words);
+        assert_eq!(ran.code(), 1, "{words:?}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains("detached from it"),
+            "{words:?}: {}",
+            ran.stderr
+        );
+        assert!(
+            ran.elapsed < Duration::from_secs(2),
+            "{words:?}: {:?}",
+            ran.elapsed
+        );
+    }
+    assert!(
+        server
+            .detach()
+            .stderr
+            .contains("not attached to it any more")
+    );
+    server.heapprof(&["top", &log]).well();
+    server.attached(&["-i", "1"]);
+    server.heapprof(&["ctl", &pid, "status"]).well();
+    server.detached();
+    server.end();
+}

@@ -510,10 +510,11 @@ fn run_shows_the_processes_of_a_tree() {
     for words in [
         "3 processes",
         "The processes with the most bytes in use at their ends:",
+        "The process with the highest peak is exit_ways, pid ",
     ] {
         assert!(ran.stderr.contains(words), "no `{words}` in {}", ran.stderr);
     }
-    let of_fixture = |line: &&str| line.contains("exit_ways, pid ");
+    let of_fixture = |line: &&str| line.starts_with(' ') && line.contains("exit_ways, pid ");
     assert_eq!(
         ran.stderr.lines().filter(of_fixture).count(),
         2,

@@ -141,8 +141,8 @@ pub(crate) struct Settings {
     pub(crate) named_taps: Option<String>,
     /// The allocators that were tapped at boot, in words.
     pub(crate) tapped: Vec<String>,
-    /// The log's path without its ending, from the folder on; or the path of a folder, with a slash,
-    /// for a name of the program's. `None`: such a name in the folder.
+    /// The log's path without its ending, from the folder on. A path that ends with a slash is that
+    /// of a folder for a name of the program's. `None`: a name of the program's.
     pub(crate) log_name: Option<Vec<u8>>,
     /// True if recording began in a running process.
     pub(crate) is_attached: bool,

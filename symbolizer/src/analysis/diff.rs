@@ -50,8 +50,8 @@ pub struct Diff {
     pub changes: BTreeMap<DiffSite, Change>,
     /// The line of a site that has the most afterwards, if it is known.
     pub lines: HashMap<DiffSite, SourceLine>,
-    /// The file and the line of a site, if it is one line; otherwise the file. They are those of the
-    /// second profile, if the site is in it.
+    /// The file and line of a site of one line, and the file of a site of several. They are those
+    /// of the second profile, if the site is in it.
     pub places: HashMap<DiffSite, String>,
     /// The change of everything.
     pub total: Change,

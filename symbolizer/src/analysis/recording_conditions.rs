@@ -139,7 +139,8 @@ impl Profile {
     }
 
     /// The resident memory of the processes: malloc's, and what is mapped past malloc, or another
-    /// allocator's. Of several processes, the most at one time. Nothing for a part of the time.
+    /// allocator's. For several processes, it is the most at one time. Nothing for a part of the
+    /// time.
     pub fn resident(&self) -> Option<String> {
         let spans = self.parts.iter().map(|part| part.run.span);
         if spans.chain([self.run.span]).any(|span| span.is_some()) {

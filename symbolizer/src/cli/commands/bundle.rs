@@ -31,8 +31,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     places: SymbolArgs,
 
-    /// Replace another file under the default name, too, and a bundle of the same profile if the new
-    /// one has fewer names
+    /// Replace any file under the default name, and a bundle of the same profile with more names
     #[arg(long)]
     overwrite: bool,
 

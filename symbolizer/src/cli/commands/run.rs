@@ -265,7 +265,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         source,
     })?;
 
-    let mut records = Records::find(prefix.as_ref(), pid, started);
+    let mut records = Records::find(prefix.as_ref().map(Prefix::place), pid, started);
     let unsampled = match args.keep_unsampled {
         true => Unsampled::default(),
         false => Unsampled::take(&mut records),

@@ -31,7 +31,7 @@ pub(crate) fn explained(failure: Failure) -> Failure {
     }
 }
 
-/// What is said if the name is the id of a process.
+/// Returns what to say if the name is the id of a process.
 fn about_process(path: &Path) -> Option<String> {
     let pid = quantity::pid(path.to_str()?).ok()?;
     let program = program_of(pid)?;
@@ -44,7 +44,7 @@ fn about_process(path: &Path) -> Option<String> {
     })
 }
 
-/// What is said if there are logs whose names begin so, as those of a run with that prefix.
+/// Returns what to say if there are logs whose names begin so, as those of a run with that prefix.
 fn about_logs(path: &Path) -> Option<String> {
     let mut logs = logs_of(path);
     if logs.is_empty() {

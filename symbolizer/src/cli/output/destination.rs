@@ -73,7 +73,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Refuses to replace a file under a default name, if `may_go` does not say that it is `what` the
+    /// Refuses to replace a file under a default name, unless `may_go` says that it is `what` the
     /// command makes: nobody has said that the file may go.
     pub(crate) fn refuse_foreign(
         self,

@@ -88,8 +88,8 @@ mod tests {
             "a\n  verylongword\n  b\n"
         );
         assert_eq!(
-            wrapped("then `a b c` or `d e`, f", 2, Some(12)),
-            "then `a b c`\n  or `d e`,\n  f\n"
+            wrapped("see `a b c d` now", 2, Some(11)),
+            "see\n  `a b c d`\n  now\n"
         );
         assert_eq!(lines_of("one two three", 7), ["one two", "three"]);
     }

@@ -62,18 +62,14 @@ impl Prefix {
         &self.path
     }
 
-    /// Returns the folder of the files.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
-    /// Returns the beginning of the files' names, which a folder does not have.
-    pub(crate) fn stem(&self) -> &str {
-        &self.stem
+    /// Returns the folder of the files, and the beginning of their names, which a folder does not
+    /// have.
+    pub(crate) fn place(&self) -> (&Path, &str) {
+        (&self.folder, &self.stem)
     }
 
     /// Makes sure that a log can be made, by making a file and removing it: otherwise the program
-    /// would run unrecorded. A path that is no UTF-8 is not tried, because it may have the mark that
+    /// would run unrecorded. A path that is no UTF-8 is not tried: it may have the mark that
     /// gperftools sets in the environment of its children.
     pub(crate) fn try_out(&self) -> Result<(), Failure> {
         if self.path.to_str().is_none() {
@@ -159,7 +155,7 @@ mod tests {
             ("/s", "/", "s"),
         ] {
             let prefix = Prefix::of(Path::new(path));
-            assert_eq!((prefix.folder(), prefix.stem()), (Path::new(folder), stem));
+            assert_eq!(prefix.place(), (Path::new(folder), stem));
         }
     }
 
@@ -172,14 +168,11 @@ mod tests {
             ("..", "../"),
         ] {
             let prefix = Prefix::named(Path::new(path));
-            assert_eq!((prefix.folder(), prefix.stem()), (Path::new(folder), ""));
+            assert_eq!(prefix.place(), (Path::new(folder), ""));
             assert_eq!(prefix.path(), Path::new(folder));
         }
         let file = Prefix::named(Path::new("./no-such-folder"));
-        assert_eq!(
-            (file.folder(), file.stem()),
-            (Path::new("./"), "no-such-folder")
-        );
+        assert_eq!(file.place(), (Path::new("./"), "no-such-folder"));
     }
 
     #[test]

@@ -14,8 +14,6 @@ use std::time::SystemTime;
 use heapprof_format::{Reader, Record};
 use heapprof_symbolizer::{RegularFile, newest_of};
 
-use crate::cli::commands::run::prefix::Prefix;
-
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     /// The log of the program, the last one that the process executed.
@@ -29,9 +27,10 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub(crate) fn find(prefix: Option<&Prefix>, pid: u32, started: SystemTime) -> Records {
-        let with_prefix =
-            prefix.map(|prefix| Records::within(prefix.folder(), prefix.stem(), pid, started));
+    /// Finds the logs of a process that was started then, and of its children. `place` is the
+    /// folder and the beginning of names, if there is a prefix.
+    pub(crate) fn find(place: Option<(&Path, &str)>, pid: u32, started: SystemTime) -> Records {
+        let with_prefix = place.map(|(folder, stem)| Records::within(folder, stem, pid, started));
         match with_prefix {
             Some(records) if !records.kept().is_empty() => records,
             // Where a prefix cannot be written to, the library records to the default name.
@@ -174,8 +173,7 @@ mod tests {
             fs::write(folder.join(dump), "").unwrap();
         }
         let started = SystemTime::UNIX_EPOCH + Duration::from_nanos(50);
-        let prefix = Prefix::of(&folder.join("s"));
-        let records = Records::find(Some(&prefix), 77, started);
+        let records = Records::find(Some((folder, "s")), 77, started);
         let names = |paths: &[PathBuf]| paths.iter().map(|path| name(path)).collect::<Vec<_>>();
         assert_eq!(
             records.log.as_deref().map(name).as_deref(),

@@ -174,7 +174,7 @@ fn largest(profile: &Profile) -> Option<&Part> {
     profile.parts.iter().reduce(larger)
 }
 
-/// Returns the profile of one of the processes. What it has from its parent is counted there.
+/// Returns the profile of one of the processes. Blocks that it has from its parent are not in it.
 fn of_process(profile: &Profile, part: &Part) -> Profile {
     let rows = profile.detail.threads.iter().flatten();
     let own = rows.filter(|row| part.threads.contains(&row.thread));
