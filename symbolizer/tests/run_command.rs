@@ -356,6 +356,7 @@ fn refused_for_its_folder(command: &mut Command, words: &[&str]) {
         assert!(said.contains(word), "`{word}` is not in: {said}");
     }
     assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(!said.contains("trial"), "{said}");
 }
 
 #[test]

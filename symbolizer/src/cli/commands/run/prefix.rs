@@ -5,7 +5,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -75,18 +74,13 @@ impl Prefix {
         if self.path.to_str().is_none() {
             return Ok(());
         }
-        let trial = tempfile::Builder::new()
-            .prefix(&self.stem)
-            .suffix(".heaplog-trial")
-            .tempfile_in(&self.folder);
-        let removed = trial.and_then(|file| file.close());
-        removed.map_err(|source| Failure::NoRoomForLog {
+        let name = format!("{}.{}.heaplog-trial", self.stem, std::process::id());
+        let path = self.folder.join(name);
+        let made = fs::File::create_new(&path).and_then(|_| fs::remove_file(&path));
+        made.map_err(|source| Failure::NoRoomForLog {
             folder: self.folder.clone(),
-            is_missing: source.kind() == io::ErrorKind::NotFound,
-            // The cause alone: the error has the name of the file that was tried.
-            source: source
-                .raw_os_error()
-                .map_or(source, io::Error::from_raw_os_error),
+            is_missing: !self.folder.is_dir(),
+            source,
         })
     }
 
