@@ -530,9 +530,15 @@ fn commands_after_a_detach_answer_at_once() {
             .stderr
             .contains("not attached to it any more")
     );
-    server.heapprof(&["top", &log]).well();
+    let top = server.heapprof(&["top", &log]).well();
+    assert!(
+        top.stdout.contains("attached_server, pid "),
+        "{}",
+        top.stdout
+    );
     server.attached(&["-i", "1"]);
-    server.heapprof(&["ctl", &pid, "status"]).well();
+    let status = server.heapprof(&["ctl", &pid, "status"]).well();
+    assert!(status.stdout.contains("log: "), "{}", status.stdout);
     server.detached();
     server.end();
 }
