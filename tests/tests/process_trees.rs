@@ -184,3 +184,39 @@ fn only_the_named_programs_are_recorded() {
         assert_eq!(ran.code(), 2, "{wrong}: {}", ran.stderr);
     }
 }
+
+/// A script that executes the program, as pyenv's scripts do: the process has a log as a shell and
+/// one as the program, and the commands say which is which.
+#[test]
+fn a_script_that_executes_the_program_leads_to_its_log() {
+    let run = |more: &[&str]| {
+        let ran = of_script(
+            &[&["-o", "out"], more].concat(),
+            "true; exec EXIT_WAYS exit",
+        );
+        ran.run()
+    };
+    let top = |ran: &Finished| {
+        let top = Run::heapprof()
+            .inside(ran.folder())
+            .args(["top", "out.heaplog"]);
+        top.run()
+    };
+    let ran = run(&[]);
+    let names = ran.files_ending(".exit_ways.heaplog");
+    let [log] = &names[..] else {
+        panic!("{:?}", ran.files());
+    };
+    assert_eq!(ran.files_ending(".heaplog"), names);
+    let next = format!("next: heapprof explain ./{log}; heapprof top ./{log};");
+    assert!(ran.stderr.contains(&next), "{}", ran.stderr);
+    let missing = top(&ran);
+    assert_eq!(missing.code(), 1);
+    let words =
+        format!("there is no such file; logs whose names begin so, the largest first: {log}");
+    assert!(missing.stderr.contains(&words), "{}", missing.stderr);
+
+    let of_shell = top(&run(&["--keep-unsampled"])).well().stdout;
+    let words = "the process executed another program, which has a log of its own";
+    assert!(of_shell.contains(words), "{of_shell}");
+}
