@@ -277,6 +277,40 @@ fn a_growth_that_is_real_is_of_a_size_that_matters() {
     }
 }
 
+/// An early burst has a slope downwards, and does not shrink any more.
+#[test]
+fn a_burst_that_is_over_is_past() {
+    for (interval, leaks) in [(4096, "real"), (1, "exact")] {
+        let mut log = LogBuilder::new(interval);
+        log.module("/bin/server", 0x1000, 0x1000);
+        let sites = [0x1100, 0x1200].map(|frame| log.stack(&[0x1010, frame, 0x1020]));
+        let mut burst = Vec::new();
+        for second in 0..100 {
+            log.wait(S);
+            log.alloc(sites[0], 3000);
+            match second {
+                10 => burst.extend((0..200).map(|_| log.alloc(sites[1], 1000))),
+                20 => burst.drain(..).for_each(|block| log.free(block)),
+                _ => {}
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.heaplog");
+        std::fs::write(&file, log.end()).unwrap();
+        let file = file.to_str().unwrap();
+        let text = ok(&["top", file, "-m", "growth", "--width", "0"]);
+        let of = |site: &str| text.lines().find(|line| line.contains(site));
+        assert!(
+            of("+0xff]").is_some_and(|line| line.contains(leaks)),
+            "{text}"
+        );
+        assert!(
+            of("+0x1ff]").is_some_and(|line| line.contains("past")),
+            "{text}"
+        );
+    }
+}
+
 /// `top` adds up by site, and `tree` by path. The whole is the same, and each node is the sum of
 /// its own part and its children.
 #[test]

@@ -49,8 +49,11 @@ impl Scale {
             return Verdict::Small;
         }
         let is_exact = growth.variance <= 0.0 && !self.is_in_parts;
+        let is_past = growth.past < growth.value.min(0.0) / 2.0;
         match Trend::of(growth.value, growth.error(), growth.scale, self.all) {
             Trend::Small => Verdict::Small,
+            Trend::Noise if is_exact && is_past => Verdict::Past,
+            Trend::Real if is_past => Verdict::Past,
             Trend::Noise | Trend::Real if is_exact => Verdict::Exact,
             Trend::Real => Verdict::Real,
             Trend::Noise => Verdict::Noise,
@@ -115,6 +118,20 @@ mod tests {
             ..scale
         };
         assert_eq!(damaged.verdict(&growth(0.0, 100.0)), Verdict::Real);
+        // 10 a second less for 4 s, and 19 or less at the end: most of it is gone.
+        let falls = |error, left| {
+            let falls = Amount::of(-10.0, error, 40).beside(100.0);
+            falls.with_left(left, 4.0)
+        };
+        assert_eq!(scale.verdict(&falls(3.0, 19.0)), Verdict::Past);
+        assert_eq!(scale.verdict(&falls(3.0, 20.0)), Verdict::Real);
+        assert_eq!(scale.verdict(&falls(0.0, 19.0)), Verdict::Past);
+        let mut all = falls(0.0, 19.0);
+        all += falls(0.0, 20.0);
+        assert_eq!(scale.verdict(&all), Verdict::Exact);
+        // A leak whose blocks are freed as the program ends.
+        let freed = growth(3.0, 100.0).with_left(0.0, 4.0);
+        assert_eq!(scale.verdict(&freed), Verdict::Real);
         let none = Amount::of(0.0, 0.0, 0).beside(100.0);
         assert_eq!(scale.verdict(&none), Verdict::Small);
         let of_many = Scale { all: 2e4, ..scale };

@@ -118,7 +118,7 @@ fn colour(change: &Change) -> Color {
     let grew = change.difference() > 0.0;
     match change.verdict() {
         _ if change.difference() == 0.0 => GREY,
-        Verdict::Noise | Verdict::Small => GREY,
+        Verdict::Noise | Verdict::Small | Verdict::Past => GREY,
         Verdict::Exact | Verdict::Real if grew => rgb(239, 138, 98),
         Verdict::Exact | Verdict::Real => rgb(103, 169, 207),
         Verdict::Unknown if grew => rgb(253, 219, 199),

@@ -17,6 +17,9 @@ pub struct Amount {
     pub samples: u64,
     /// The amount in use beside a growth, divided by the window's length; 0 for other amounts.
     pub scale: f64,
+    /// The part of a growth, below nothing, that is due to memory of which little is left at the
+    /// window's end.
+    pub past: f64,
 }
 
 impl Amount {
@@ -35,12 +38,25 @@ impl Amount {
             variance: error * error,
             samples,
             scale: 0.0,
+            past: 0.0,
         }
     }
 
     /// The same, of a growth.
     pub(crate) fn beside(self, scale: f64) -> Amount {
         Amount { scale, ..self }
+    }
+
+    /// The same, of the slope of what is in use over a time, with so much in use at its end. If
+    /// what goes leaves as much behind, the slope falls by one and a half times what is left at
+    /// most, divided by the length. If it falls by more than twice that, most of the memory is
+    /// gone. A slope upwards does not tell: a program may free all that it has as it ends.
+    pub(crate) fn with_left(self, at_the_end: f64, seconds: f64) -> Amount {
+        let is_past = -self.value * seconds > 2.0 * at_the_end;
+        Amount {
+            past: if is_past { self.value } else { 0.0 },
+            ..self
+        }
     }
 
     /// Its standard error.
@@ -60,5 +76,6 @@ impl AddAssign for Amount {
         self.variance += other.variance;
         self.samples += other.samples;
         self.scale += other.scale;
+        self.past += other.past;
     }
 }

@@ -41,6 +41,8 @@ pub enum Verdict {
     Real,
     /// A growth that is more than noise, and too small to matter.
     Small,
+    /// A slope downwards of memory that came and went: little of it is left at the end.
+    Past,
     /// Noise may have made it.
     Noise,
     /// The inputs do not say how exact they are, or what is the same in both.
@@ -54,6 +56,7 @@ impl Verdict {
             Verdict::Exact => "exact",
             Verdict::Real => "real",
             Verdict::Small => "small",
+            Verdict::Past => "past",
             Verdict::Noise => "noise",
             Verdict::Unknown => "unknown",
         }

@@ -177,7 +177,7 @@ impl PairedDifference {
             value: value * more.abs(),
             variance: variance * more * more,
             samples,
-            scale: 0.0,
+            ..Amount::default()
         };
     }
 
