@@ -12,7 +12,16 @@ const KIB: u64 = 1024;
 
 /// Writes a log of a minute. Every 20 ms, `step` adds what happens.
 fn log_of(folder: &tempfile::TempDir, step: &mut dyn FnMut(&mut History, u64)) -> String {
-    let mut history = History::new(1);
+    log_at(1, folder, step)
+}
+
+/// The same at another interval.
+fn log_at(
+    interval: u64,
+    folder: &tempfile::TempDir,
+    step: &mut dyn FnMut(&mut History, u64),
+) -> String {
+    let mut history = History::new(interval);
     for tick in 0..3000 {
         history.at(tick * 20 * MS + 1);
         step(&mut history, tick);
@@ -28,7 +37,11 @@ fn log_of(folder: &tempfile::TempDir, step: &mut dyn FnMut(&mut History, u64)) -
 
 /// The verdicts by the stack of the site.
 fn verdicts(log: &str) -> (BTreeMap<u64, String>, Value) {
-    let document = json(&["explain", "--json", log]);
+    verdicts_with(&[log])
+}
+
+fn verdicts_with(args: &[&str]) -> (BTreeMap<u64, String>, Value) {
+    let document = json(&[&["explain", "--json"], args].concat());
     let findings = document["findings"].as_array().expect("findings").iter();
     let of = findings.map(|finding| {
         let function = finding["function"].as_str().expect("a name");
@@ -259,4 +272,221 @@ fn every_key_is_documented() {
     ];
     let documents = [of_changing, of_growing, of_cut];
     are_documented_but("heapprof explain --json", &documents, &excused);
+}
+
+/// A level of sixteen samples differs by chance from moment to moment.
+#[test]
+fn a_level_that_differs_by_chance_alone_is_a_cache() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut chance = move |of: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33).is_multiple_of(of)
+    };
+    let mut live: [Vec<usize>; 4] = Default::default();
+    let log = log_at(512 * KIB, &folder, &mut |history, tick| {
+        for (stack, live) in live.iter_mut().enumerate() {
+            // Each sample stays for half a second on average; four fifths of one come in a tick.
+            live.retain(|&block| {
+                let goes = chance(25);
+                if goes {
+                    history.free(block);
+                }
+                !goes
+            });
+            let most = if tick == 0 { 16 } else { 4 };
+            for _ in 0..most {
+                if tick == 0 || chance(6) {
+                    live.push(history.alloc(stack as u32, 256, 0));
+                }
+            }
+        }
+    });
+    let (kinds, document) = verdicts(&log);
+    let all = [0, 1, 2, 3].map(|stack| (stack, "cache"));
+    assert_eq!(kinds, expected(&all), "{document}");
+}
+
+/// Both sites have 12 of 60 seconds; one of them then has the program's most.
+fn bursts(folder: &tempfile::TempDir) -> String {
+    let (mut early, mut late, mut base) = (Vec::new(), Vec::new(), VecDeque::new());
+    log_of(folder, &mut |history, tick| {
+        match tick {
+            300 => early.extend((0..200).map(|_| history.alloc(0, 64 * KIB, 0))),
+            900 => early.drain(..).for_each(|block| history.free(block)),
+            1700 => late.extend((0..300).map(|_| history.alloc(1, 64 * KIB, 0))),
+            2300 => late.drain(..).for_each(|block| history.free(block)),
+            _ => {}
+        }
+        // Little of them is there all the time.
+        for stack in [0, 1] {
+            base.push_back(history.alloc(stack, 16 * KIB, 0));
+            if base.len() > 80 {
+                history.free(base.pop_front().unwrap());
+            }
+        }
+    })
+}
+
+#[test]
+fn the_site_that_made_the_peak_is_a_burst_though_it_takes_a_fifth_of_the_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = bursts(&folder);
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(
+        kinds.get(&1).map(String::as_str),
+        Some("burst"),
+        "{document}"
+    );
+    assert_ne!(
+        kinds.get(&0).map(String::as_str),
+        Some("burst"),
+        "{document}"
+    );
+    let text = ok(&["explain", &log, "--width", "200"]);
+    assert!(text.contains("half of the time no more than"), "{text}");
+}
+
+/// A command that names a moment leads to the highest of its site, not of the program.
+#[test]
+fn the_command_of_a_site_that_rises_and_falls_leads_to_its_highest() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut batch, mut other) = (Vec::new(), Vec::new());
+    let log = log_of(&folder, &mut |history, tick| {
+        match tick % 500 {
+            // The third batch is the largest.
+            0 => {
+                let most = if tick == 1000 { 130 } else { 100 };
+                batch.extend((0..most).map(|_| history.alloc(0, 64 * KIB, 0)));
+            }
+            200 => batch.drain(..).for_each(|block| history.free(block)),
+            _ => {}
+        }
+        match tick {
+            2000 => other.extend((0..100).map(|_| history.alloc(1, 256 * KIB, 0))),
+            2100 => other.drain(..).for_each(|block| history.free(block)),
+            _ => {}
+        }
+    });
+    let (_, document) = verdicts(&log);
+    let findings = document["findings"].as_array().expect("findings");
+    let batch = findings.iter().find(|it| it["kind"] == "periodic");
+    assert_eq!(
+        batch.expect("it is there")["highest_ns"],
+        20 * S,
+        "{document}"
+    );
+    let text = ok(&["explain", &log, "--width", "200"]);
+    let (_, of_periodic) = text.split_once("periodic: ").expect("it is there");
+    let mut lines = of_periodic.lines();
+    let command = lines.find_map(|line| line.trim().strip_prefix("$ heapprof "));
+    let command = command.expect("a command").replace('\'', "");
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let tree = ok(&words);
+    assert!(tree.contains("in use 130 objects"), "{command}: {tree}");
+}
+
+/// Behind a burst, a site has nothing in use: it is no cache.
+#[test]
+fn a_site_with_nothing_in_use_is_no_cache() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (mut peak, mut burst) = (Vec::new(), Vec::new());
+    let log = log_of(&folder, &mut |history, tick| match tick {
+        100 => peak.extend((0..200).map(|_| history.alloc(0, 256 * KIB, 0))),
+        200 => peak.drain(..).for_each(|block| history.free(block)),
+        1200 => burst.extend((0..200).map(|_| history.alloc(1, 64 * KIB, 0))),
+        1700 => burst.drain(..).for_each(|block| history.free(block)),
+        _ => {}
+    });
+    let (kinds, document) = verdicts_with(&["--at", "40s", &log]);
+    assert_eq!(kinds, expected(&[(0, "burst")]), "{document}");
+}
+
+/// A leak, and a cache whose blocks are replaced within two seconds. Recording is stopped from the
+/// 20th second to the 48th, and once more for three seconds, or from the 20th second to the end.
+fn stopped(folder: &tempfile::TempDir, stops: &'static [(u64, u64)]) -> String {
+    let mut cache = VecDeque::new();
+    log_of(folder, &mut |history, tick| {
+        for (at, interval) in stops.iter().flat_map(|&(from, to)| [(from, 0), (to, 1)]) {
+            if tick == at * 50 {
+                let time_ns = history.now;
+                history.encoder.record(&Record::Regime {
+                    time_ns,
+                    interval,
+                    by_budget: false,
+                });
+            }
+        }
+        let is_on = !stops
+            .iter()
+            .any(|(from, to)| (from * 50..to * 50).contains(&tick));
+        if is_on {
+            history.alloc(0, 4 * KIB, 0);
+        }
+        cache.push_back(is_on.then(|| history.alloc(1, 16 * KIB, 0)));
+        if cache.len() > 100
+            && let Some(block) = cache.pop_front().unwrap()
+        {
+            history.free(block);
+        }
+    })
+}
+
+#[test]
+fn a_leak_is_found_in_the_time_that_was_recorded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = stopped(&folder, &[(20, 48), (50, 53)]);
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(kinds, expected(&[(0, "leak")]), "{document}");
+    let rate = document["findings"][0]["growth_bytes_per_second"].as_f64();
+    let rate = rate.expect("a number");
+    assert!((rate / (50.0 * 4096.0) - 1.0).abs() < 0.1, "{rate}");
+    let text = ok(&["explain", &log, "--width", "200"]);
+    assert_eq!(
+        text.matches("recording was stopped for 31.000 s").count(),
+        1,
+        "{text}"
+    );
+    assert!(
+        text.contains("judged by the time in which recording was on"),
+        "{text}"
+    );
+    // What is in the place of the blocks that went is not known: the cache is no cache of 0 bytes.
+    let log = stopped(&folder, &[(20, 61)]);
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(kinds, expected(&[(0, "leak")]), "{document}");
+}
+
+/// In the second quarter, most of a cache went while recording was stopped. It comes back into view
+/// as its blocks are replaced: it does not grow.
+#[test]
+fn a_cache_that_comes_back_into_view_does_not_grow() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut cache: VecDeque<Option<usize>> = VecDeque::new();
+    let log = log_of(&folder, &mut |history, tick| {
+        let is_on = !(750..1250).contains(&tick);
+        if tick == 750 || tick == 1250 {
+            let time_ns = history.now;
+            let interval = u64::from(is_on);
+            history.encoder.record(&Record::Regime {
+                time_ns,
+                interval,
+                by_budget: false,
+            });
+        }
+        if tick == 0 {
+            cache.extend((0..2000).map(|_| Some(history.alloc(0, 4 * KIB, 0))));
+        }
+        // In the stop it is replaced fast, and slowly behind it.
+        for _ in 0..if is_on { 1 } else { 4 } {
+            cache.push_back(is_on.then(|| history.alloc(0, 4 * KIB, 0)));
+            if let Some(block) = cache.pop_front().unwrap() {
+                history.free(block);
+            }
+        }
+    });
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(kinds, expected(&[]), "{document}");
 }

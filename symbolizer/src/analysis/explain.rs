@@ -55,6 +55,8 @@ pub struct Finding {
     pub freed_late: f64,
     /// Bytes in use, on average over the second half.
     pub mean: f64,
+    /// Half of the time, no more is in use.
+    pub usual: f64,
     /// How often it rose.
     pub rises: usize,
     /// Samples that the verdict rests on.
@@ -112,9 +114,20 @@ impl Explanation {
                 .get(index)
                 .map_or(0.0, |past| past.temporary.bytes_f64());
         }
-        let first = profile.courses.first;
+        let stopped = stopped_steps(profile);
+        let recorded = |step: usize| {
+            let before = stopped.iter().take(step);
+            before.filter(|is_stopped| !**is_stopped).count()
+        };
+        if stopped.contains(&true) {
+            let courses = sites.iter_mut().map(|sum| &mut sum.course);
+            courses
+                .chain([&mut whole])
+                .for_each(|course| *course = course.without(&stopped));
+        }
+        let first = recorded(profile.courses.first);
         let most = profile.peak.map_or(0.0, |peak| peak.bytes.to_f64());
-        let peak_step = peak_step(profile);
+        let peak_step = recorded(peak_step(profile));
         let step_s = profile.courses.step_ns as f64 / 1e9;
         let least = MATTERS * most;
         let mut findings: Vec<Finding> = Vec::new();
@@ -135,10 +148,11 @@ impl Explanation {
                     growth: conduct.growth() / (conduct.span * step_s),
                     growth_error: conduct.error / (conduct.span * step_s),
                     highest: conduct.highest,
-                    highest_ns: conduct.highest_at as u64 * profile.courses.step_ns,
+                    highest_ns: conduct.highest_ns,
                     gone: conduct.gone,
                     freed_late: conduct.went,
                     mean: conduct.mean,
+                    usual: conduct.usual,
                     rises: conduct.rises,
                     samples: conduct.samples,
                 });
@@ -192,6 +206,13 @@ struct SiteSum {
     in_use: Amount,
     allocated: f64,
     temporary: f64,
+}
+
+/// For each step, whether recording was stopped for most of it.
+fn stopped_steps(profile: &Profile) -> Vec<bool> {
+    let run = &profile.run;
+    let end_ns = run.span.map_or(run.duration_ns, |span| span.to.time_ns());
+    profile.courses.stopped(&run.stops_in_view(), end_ns)
 }
 
 /// The step of the peak.

@@ -31,6 +31,11 @@ pub struct CourseStep {
     pub low: f64,
     /// The most.
     pub high: f64,
+    /// When that was, in nanoseconds.
+    pub high_ns: u64,
+    /// The part of `went` that was freed while recording was stopped, in bytes. What came then is
+    /// not known.
+    pub went_in_stops: f64,
 }
 
 /// A sum over samples, and its variance.
@@ -69,6 +74,40 @@ pub struct Course {
     pub steps: Vec<CourseStep>,
 }
 
+impl Course {
+    /// Returns the course without the steps in which recording was stopped. What was freed in them
+    /// is moved to the next step: it is no longer in use there.
+    pub(crate) fn without(&self, is_stopped: &[bool]) -> Course {
+        let mut steps: Vec<CourseStep> = Vec::new();
+        let mut moved = CourseStep::default();
+        for (number, step) in self.steps.iter().enumerate() {
+            if is_stopped.get(number) == Some(&true) {
+                moved.merge_sums(step);
+                moved.went_in_stops += step.went.bytes;
+                continue;
+            }
+            let mut step = *step;
+            step.merge_sums(&moved);
+            moved = CourseStep::default();
+            steps.push(step);
+        }
+        if let Some(last) = steps.last_mut() {
+            last.merge_sums(&moved);
+        }
+        Course { steps }
+    }
+}
+
+impl CourseStep {
+    /// Adds what came and went in another step.
+    pub(crate) fn merge_sums(&mut self, other: &CourseStep) {
+        self.came.merge(&other.came);
+        self.went.merge(&other.went);
+        self.stays.merge(&other.stays);
+        self.went_in_stops += other.went_in_stops;
+    }
+}
+
 /// The courses of all stacks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Courses {
@@ -78,6 +117,23 @@ pub struct Courses {
     pub first: usize,
     /// By stack; may be shorter than the stacks.
     pub stacks: Vec<Course>,
+}
+
+impl Courses {
+    /// Returns for each step up to `end_ns` whether recording was stopped for most of it. `stops`
+    /// are beginnings and ends.
+    pub(crate) fn stopped(&self, stops: &[(u64, u64)], end_ns: u64) -> Vec<bool> {
+        let step_ns = self.step_ns.max(1);
+        let is_stopped = |begin: u64| {
+            let end = (begin + step_ns).min(end_ns);
+            let parts = stops.iter();
+            let parts = parts.map(|&(from, to)| to.min(end).saturating_sub(from.max(begin)));
+            parts.sum::<u64>() > end.saturating_sub(begin) / 2
+        };
+        let steps = self.stacks.iter().map(|course| course.steps.len());
+        let steps = steps.max().unwrap_or_default() as u64;
+        (0..steps).map(|step| is_stopped(step * step_ns)).collect()
+    }
 }
 
 /// See the module's text.
@@ -113,7 +169,9 @@ impl CoursesSoFar {
         running.at(step, time_ns, step_ns).came.add(weight);
         running.in_use += weight.bytes_f64_with_variance().0;
         let step = &mut running.course.steps[step];
-        step.high = step.high.max(running.in_use);
+        if running.in_use > step.high {
+            (step.high, step.high_ns) = (running.in_use, time_ns);
+        }
     }
 
     /// A block of the stack went.
@@ -175,6 +233,7 @@ impl Running {
         let still = CourseStep {
             low: self.in_use,
             high: self.in_use,
+            high_ns: self.last_ns,
             ..CourseStep::default()
         };
         if step >= self.course.steps.len() {
@@ -206,11 +265,11 @@ impl Running {
             .map(|pair| {
                 let mut step = pair[0];
                 if let Some(second) = pair.get(1) {
-                    step.came.merge(&second.came);
-                    step.went.merge(&second.went);
-                    step.stays.merge(&second.stays);
+                    step.merge_sums(second);
                     step.low = step.low.min(second.low);
-                    step.high = step.high.max(second.high);
+                    if second.high > step.high {
+                        (step.high, step.high_ns) = (second.high, second.high_ns);
+                    }
                 }
                 step
             })

@@ -14,6 +14,9 @@ use crate::history::courses::{Course, CourseStep, Sum};
 
 /// The fewest steps with quarters that say anything.
 const FEWEST_STEPS: usize = 16;
+/// Standard errors of a rise that is real. The highest and the lowest of a hundred levels that
+/// differ by chance alone are three and a half apart.
+const REAL_RISE: f64 = 4.0;
 
 /// See the module's text. Bytes, unsampled.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,12 +45,19 @@ pub(crate) struct Conduct {
     pub(crate) allocated: f64,
     /// The part of it that came in the first tenth of the run, or of the site's own time.
     pub(crate) early: f64,
-    /// The most bytes in use at once, and the step of it.
+    /// The most bytes in use at once, and when, in nanoseconds.
     pub(crate) highest: f64,
-    pub(crate) highest_at: usize,
-    /// The part of the run's steps in which more than half of the most is in use.
-    pub(crate) time_high: f64,
-    /// How often it rises from below a third of the most to above two thirds.
+    pub(crate) highest_ns: u64,
+    /// The bytes in use of which it has more in one half of the run's steps, and less in the other.
+    pub(crate) usual: f64,
+    /// True if the most is more than that by more than noise.
+    pub(crate) stands_out: bool,
+    /// Bytes in use at the end.
+    pub(crate) last: f64,
+    /// True if nothing is in use at the end, and nothing came in the last quarter, or recording
+    /// was stopped at the end.
+    pub(crate) is_over: bool,
+    /// How often it rises from below a third of the most to above two thirds, by more than noise.
     pub(crate) rises: usize,
     /// The time from the middle of the second quarter to that of the fourth, in steps.
     pub(crate) span: f64,
@@ -69,7 +79,10 @@ impl Conduct {
             return None;
         }
         let quarter = |n: usize| begin + len * n / 4;
-        let lows = [1, 2, 3].map(|n| least(&steps[quarter(n)..quarter(n + 1)]));
+        let mut lows = [1, 2, 3].map(|n| least(&steps[quarter(n)..quarter(n + 1)]));
+        // Blocks that are not known may be in the place of those that went while recording was
+        // stopped. As such blocks go, known ones come: that is no growth.
+        lows[0] += went_in_stops(&steps[..quarter(2)]);
         let highs = [1, 2, 3].map(|n| most(&steps[quarter(n)..quarter(n + 1)]));
         let half = quarter(2);
         let (old, old_that_stays) = (in_use(&steps[..half]), staying(&steps[..half]));
@@ -84,13 +97,20 @@ impl Conduct {
         let allocated: f64 = sum(|it| it.came.bytes, steps);
         let tenth = (begin + len.div_ceil(10)).max(steps.len().div_ceil(10));
         let early: f64 = sum(|it| it.came.bytes, &steps[..tenth]);
-        let (highest_at, highest) = steps
-            .iter()
-            .enumerate()
-            .map(|(at, step)| (at, step.high))
-            .fold((0, 0.0), |a, b| if b.1 > a.1 { b } else { a });
-        let is_high = |step: &&CourseStep| step.high > highest / 2.0;
+        let highest_at = (0..steps.len()).rev();
+        let highest_at = highest_at.max_by(|&a, &b| steps[a].high.total_cmp(&steps[b].high))?;
+        let (highest, highest_ns) = (steps[highest_at].high, steps[highest_at].high_ns);
         let middle = |step: &CourseStep| (step.low + step.high) / 2.0;
+        let levels = levels(steps);
+        let usual_at = {
+            let mut order: Vec<usize> = (first..steps.len()).collect();
+            order.sort_by(|&a, &b| middle(&steps[a]).total_cmp(&middle(&steps[b])));
+            order[order.len() / 2]
+        };
+        let usual = middle(&steps[usual_at]);
+        let of_usual = levels[usual_at].variance;
+        let of_highest = high_variance(steps, &levels, highest_at);
+        let last = levels.last().map_or(0.0, |level| level.bytes);
         Some(Conduct {
             lows,
             error: variance.sqrt(),
@@ -123,9 +143,14 @@ impl Conduct {
                 1.0
             },
             highest,
-            highest_at,
-            time_high: steps.iter().filter(is_high).count() as f64 / steps.len() as f64,
-            rises: rises(&steps[begin..], in_use(&steps[..begin]).bytes, highest),
+            highest_ns,
+            usual,
+            stands_out: is_rise(highest - usual, of_highest + of_usual),
+            last,
+            is_over: staying(steps).samples == 0
+                && (steps[quarter(3)..].iter().all(|it| it.came.samples == 0)
+                    || steps.last().is_some_and(|it| it.went_in_stops > 0.0)),
+            rises: rises(steps, &levels, begin, highest),
             span: len as f64 / 2.0,
             samples: steps.iter().map(|it| it.came.samples).sum(),
             staying_samples: steps.iter().map(|it| it.stays.samples).sum(),
@@ -139,17 +164,19 @@ impl Conduct {
 }
 
 /// Adds the course of another stack of the site. The lows and highs of two stacks need not fall
-/// together, so those of their sum lie within the sums.
+/// together, so those of their sum lie within the sums. The time of the high is that of a stack
+/// that has most of it.
 pub(crate) fn add(sum: &mut Course, course: &Course) {
     if sum.steps.len() < course.steps.len() {
         sum.steps.resize(course.steps.len(), CourseStep::default());
     }
     for (sum, step) in sum.steps.iter_mut().zip(&course.steps) {
-        sum.came.merge(&step.came);
-        sum.went.merge(&step.went);
-        sum.stays.merge(&step.stays);
+        sum.merge_sums(step);
         sum.low += step.low;
         sum.high += step.high;
+        if step.high >= sum.high / 2.0 {
+            sum.high_ns = step.high_ns;
+        }
     }
 }
 
@@ -161,18 +188,29 @@ fn most(steps: &[CourseStep]) -> f64 {
     steps.iter().map(|it| it.high).fold(0.0, f64::max)
 }
 
+fn went_in_stops(steps: &[CourseStep]) -> f64 {
+    steps.iter().map(|it| it.went_in_stops).sum()
+}
+
+/// What is in use behind each of these steps, the first ones of the run. The variance is that of
+/// the blocks that are there.
+fn levels(steps: &[CourseStep]) -> Vec<Sum> {
+    let (mut bytes, mut variance) = (0.0, 0.0);
+    let level = |step: &CourseStep| {
+        bytes += step.came.bytes - step.went.bytes;
+        variance += step.came.variance - step.went.variance;
+        Sum {
+            bytes: f64::max(bytes, 0.0),
+            variance: f64::max(variance, 0.0),
+            samples: 0,
+        }
+    };
+    steps.iter().map(level).collect()
+}
+
 /// The bytes in use behind these steps, the first ones of the run.
 fn in_use(steps: &[CourseStep]) -> Sum {
-    let mut sum = Sum::default();
-    for step in steps {
-        sum.bytes += step.came.bytes - step.went.bytes;
-        sum.variance += step.came.variance - step.went.variance;
-    }
-    Sum {
-        bytes: sum.bytes.max(0.0),
-        variance: sum.variance.max(0.0),
-        samples: 0,
-    }
+    levels(steps).last().copied().unwrap_or_default()
 }
 
 /// The blocks that came in these steps and stay.
@@ -184,16 +222,40 @@ fn staying(steps: &[CourseStep]) -> Sum {
     sum
 }
 
-/// How often it rises from below a third of the most to above two thirds.
-fn rises(steps: &[CourseStep], at_begin: f64, highest: f64) -> usize {
-    let (mut rises, mut is_low, mut level) = (0, true, at_begin);
-    for step in steps {
-        if step.high > highest * 2.0 / 3.0 && is_low {
+/// The most that the variance of a step's high may be.
+fn high_variance(steps: &[CourseStep], levels: &[Sum], at: usize) -> f64 {
+    let before = at.checked_sub(1).map_or(0.0, |at| levels[at].variance);
+    before + steps[at].came.variance
+}
+
+fn is_rise(difference: f64, variance: f64) -> bool {
+    difference > REAL_RISE * variance.sqrt()
+}
+
+/// How often it rises from below a third of the most to above two thirds, and by more than noise.
+/// A low and a high differ by the blocks that came and went between, of which those count that are
+/// there at one of the two.
+fn rises(steps: &[CourseStep], levels: &[Sum], begin: usize, highest: f64) -> usize {
+    let mut low = begin.checked_sub(1).map_or(Sum::default(), |at| levels[at]);
+    let (mut rises, mut is_low, mut between, mut in_stops) = (0, true, 0.0, 0.0);
+    for (at, step) in steps.iter().enumerate().skip(begin) {
+        between += step.came.variance + step.went.variance;
+        let variance = (low.variance + high_variance(steps, levels, at)).min(between);
+        let is_high = step.high > highest * 2.0 / 3.0;
+        if is_low && is_high && is_rise(step.high - low.bytes, variance) {
             rises += 1;
             is_low = false;
         }
-        level += step.came.bytes - step.went.bytes;
-        is_low |= level < highest / 3.0;
+        // What went while recording was stopped may have been replaced: that is no fall.
+        in_stops += step.went_in_stops;
+        let level = levels[at].bytes + in_stops;
+        if level < highest / 3.0 && (!is_low || level < low.bytes) {
+            (is_low, between) = (true, 0.0);
+            low = Sum {
+                bytes: level,
+                ..levels[at]
+            };
+        }
     }
     rises
 }

@@ -86,16 +86,13 @@ impl Kind {
         if is_early && is_known && conduct.mean > least {
             return Some(Kind::OneTime);
         }
-        if conduct.samples < FEWEST_SAMPLES {
-            return None;
-        }
         if conduct.rises >= 3 {
             return Some(Kind::Periodic);
         }
-        if at_peak && conduct.time_high < 0.25 && conduct.mean < conduct.highest / 3.0 {
+        if at_peak && is_burst(conduct) {
             return Some(Kind::Burst);
         }
-        if conduct.mean < least {
+        if conduct.mean < least || conduct.samples < FEWEST_SAMPLES || conduct.is_over {
             return None;
         }
         let is_level = (fourth - third).abs() < (2.0 * conduct.error).max(CHANGE * conduct.mean)
@@ -103,4 +100,12 @@ impl Kind {
         (is_level && conduct.went > CHANGE * conduct.mean && conduct.gone > FEW_GONE)
             .then_some(Kind::Cache)
     }
+}
+
+/// Returns true if it has three times what it usually has or more, and not because it is filled at
+/// the end.
+fn is_burst(conduct: &Conduct) -> bool {
+    let little = conduct.highest / 3.0;
+    let is_back = conduct.last < little || conduct.mean < little;
+    conduct.stands_out && conduct.usual < little && is_back
 }

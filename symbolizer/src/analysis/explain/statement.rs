@@ -19,7 +19,7 @@ pub struct Statement<'a> {
     /// The numbers, each with its error.
     pub evidence: String,
     /// Options of `heapprof tree`; `None`: no command shows more.
-    options: Option<&'static str>,
+    options: Option<String>,
     /// When the site had the most, in nanoseconds.
     pub highest_ns: Option<u64>,
 }
@@ -28,8 +28,10 @@ impl Statement<'_> {
     /// Returns the command that shows more. `log` is the log as a shell takes it.
     pub fn command(&self, log: &str) -> Option<String> {
         let function = regex::escape(&self.site.function).replace('\'', "'\\''");
-        let options = self.options?;
-        Some(format!("heapprof tree {log} --focus '{function}'{options}"))
+        let options = self.options.as_ref()?;
+        Some(format!(
+            "heapprof tree {log} --focus '{function}' {options}"
+        ))
     }
 }
 
@@ -64,9 +66,8 @@ impl Finding {
             site: &self.site,
             evidence: evidence(self),
             options: match self.kind {
-                Kind::Leak | Kind::GrowingBlock | Kind::Backlog => Some(" -m growth"),
-                Kind::Burst => Some(" --at peak"),
-                Kind::Periodic => Some(" -m peak"),
+                Kind::Leak | Kind::GrowingBlock | Kind::Backlog => Some("-m growth".into()),
+                Kind::Burst | Kind::Periodic => Some(at(self.highest_ns)),
                 Kind::Cache | Kind::OneTime => None,
             },
             highest_ns: Some(self.highest_ns),
@@ -92,10 +93,15 @@ impl Churn {
                 "{} allocated, {share} of all, and {temporary} of it freed within 10 ms",
                 Bytes(self.allocated)
             ),
-            options: Some(" -m temporary"),
+            options: Some("-m temporary".into()),
             highest_ns: None,
         }
     }
+}
+
+/// The option for that moment, rounded up to a microsecond.
+fn at(time_ns: u64) -> String {
+    format!("--at {:.6}s", time_ns.div_ceil(1000) as f64 / 1e6)
 }
 
 /// The numbers of a finding.
@@ -129,8 +135,8 @@ fn evidence(finding: &Finding) -> String {
             "grows by {growth}; {in_use} in use; old blocks are freed ({gone}), but more come"
         ),
         Kind::Burst => format!(
-            "{highest}, near the peak of the program; {} on average in the second half",
-            Bytes(finding.mean)
+            "{highest}, near the peak of the program; half of the time no more than {}",
+            Bytes(finding.usual)
         ),
         Kind::Periodic => format!("rises and falls {} times, up to {highest}", finding.rises),
         Kind::Cache => format!(

@@ -126,6 +126,10 @@ impl Text<'_> {
                 "the run up to there: the program then frees its memory, because it ends"
             )?;
         }
+        let stopped_ns = profile.stopped_ns();
+        if stopped_ns > 0 {
+            writeln!(out, "judged by the time in which recording was on")?;
+        }
         writeln!(out)?;
         if explanation.is_too_short {
             writeln!(out, "{}", explanation.summary().unwrap_or_default())?;
@@ -161,10 +165,6 @@ impl Text<'_> {
         }
         if shown < others.len() {
             writeln!(out, "and {} more (-n 0 shows all)", others.len() - shown)?;
-        }
-        for line in profile.conditions() {
-            let line = Printable(&line).to_string();
-            write_wrapped(&line, 4, stdout_width(), out)?;
         }
         Ok(())
     }
