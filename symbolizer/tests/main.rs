@@ -19,6 +19,7 @@ mod definitions;
 mod differences;
 mod emergency_pool;
 mod explain;
+mod explain_chance;
 mod exporter_extremes;
 mod exporters;
 mod finding;

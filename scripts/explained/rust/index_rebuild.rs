@@ -23,12 +23,13 @@ fn main() {
     while pace.going() {
         let part = pace.part();
         let is_sorting = (0.3..0.4).contains(&part) || (0.7..0.8).contains(&part);
-        let most = if is_sorting { 2000 } else { 40 };
+        if !is_sorting && parts.len() > 40 {
+            sum += parts.drain(..).map(|part| part[7]).sum::<u64>();
+        }
         for _ in 0..(if is_sorting { 50 } else { 1 }) {
-            number += 1;
-            sort_part(&mut parts, number);
-            if parts.len() > most {
-                sum += parts.drain(..).map(|part| part[7]).sum::<u64>();
+            if parts.len() < 2000 {
+                number += 1;
+                sort_part(&mut parts, number);
             }
         }
         rest(30);

@@ -22,7 +22,7 @@ pub enum Kind {
     OneTime,
 }
 
-/// The part of old blocks that may go from a leak: some of them are no part of it.
+/// The part of blocks that may go from a leak: some of them are no part of it.
 const FEW_GONE: f64 = 0.2;
 /// The least of [`Conduct::kept`] of a leak among blocks that go.
 const ENOUGH_KEPT: f64 = 0.7;
@@ -65,7 +65,7 @@ impl Kind {
         let [second, third, fourth] = conduct.lows;
         let growth = conduct.growth();
         // If hardly anything is freed, a few samples prove that it grows, though not how much.
-        let only_comes = conduct.went < CHANGE * conduct.came;
+        let only_comes = conduct.went < FEW_GONE * conduct.came;
         let is_real =
             growth > REAL * conduct.error || only_comes && conduct.late_samples >= FEWEST_OF_GROWTH;
         let is_steady = third - second > STEADY * growth && fourth - third > STEADY * growth;
