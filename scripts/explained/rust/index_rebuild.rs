@@ -19,7 +19,7 @@ fn load_pages() -> Vec<Box<[u8]>> {
 fn main() {
     let pace = Pace::begin();
     let pages = load_pages();
-    let (mut parts, mut sum, mut number) = (Vec::new(), 0, 0);
+    let (mut parts, mut sum, mut number) = (Vec::<Box<[u64]>>::new(), 0, 0);
     while pace.going() {
         let part = pace.part();
         let is_sorting = (0.3..0.4).contains(&part) || (0.7..0.8).contains(&part);

@@ -98,7 +98,7 @@ mod tests {
             value,
             variance: error * error,
             samples: 9,
-            scale: 0.0,
+            ..Amount::default()
         }
     }
 

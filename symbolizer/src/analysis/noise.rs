@@ -205,7 +205,7 @@ mod tests {
                 value,
                 variance,
                 samples: 2,
-                scale: 0.0,
+                ..Amount::default()
             };
             Noise::implied(&profile, 0, &amount, &other)
         };

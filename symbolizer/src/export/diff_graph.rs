@@ -135,10 +135,10 @@ mod tests {
 
     fn change(before: (f64, f64), after: (f64, f64)) -> Change {
         let amount = |(value, error): (f64, f64)| Amount {
-            scale: 0.0,
             value,
             variance: error * error,
             samples: 1,
+            ..Amount::default()
         };
         Change {
             before: before.0,
