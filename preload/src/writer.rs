@@ -366,7 +366,7 @@ impl Writer {
         }
         self.output.log_notices();
         self.log_pending_mappings();
-        self.log_memory(Cause::End);
+        self.log_last_memory();
         let now_ns = clock::now_ns();
         self.log_counters(now_ns);
         let time_ns = self.since_start(now_ns);
@@ -381,7 +381,7 @@ impl Writer {
     pub(crate) fn end_log_provisionally(&mut self, reason: EndReason) {
         self.output.log_notices();
         self.log_pending_mappings();
-        self.log_memory(Cause::End);
+        self.log_last_memory();
         let now_ns = clock::now_ns();
         self.log_counters(now_ns);
         let time_ns = self.since_start(now_ns);

@@ -285,7 +285,7 @@ fn bursts(folder: &tempfile::TempDir) -> String {
             2300 => late.drain(..).for_each(|block| history.free(block)),
             _ => {}
         }
-        // Little of them is there all the time.
+        // A few blocks are there all the time.
         for stack in [0, 1] {
             base.push_back(history.alloc(stack, 16 * KIB, 0));
             if base.len() > 80 {
@@ -418,11 +418,11 @@ fn a_leak_is_found_in_the_time_that_was_recorded() {
         text.contains("judged by the time in which recording was on"),
         "{text}"
     );
-    // What a cache loses in each stop comes back into view behind it: it does not rise and fall.
+    // The blocks that a cache loses in a stop are replaced behind it: it does not rise and fall.
     let log = stopped(&folder, &[(10, 14), (24, 28), (38, 42)]);
     let (kinds, document) = verdicts(&log);
     assert_eq!(kinds, expected(&[(0, "leak")]), "{document}");
-    // What is in the place of the blocks that went is not known: the cache is no cache of 0 bytes.
+    // The blocks that came in place of others are not known: the cache is no cache of 0 bytes.
     let log = stopped(&folder, &[(20, 61)]);
     let (kinds, document) = verdicts(&log);
     assert_eq!(kinds, expected(&[(0, "leak")]), "{document}");

@@ -161,7 +161,8 @@ impl Pagemap {
             bytes.copy_from_slice(read);
             *word = u64::from_ne_bytes(bytes);
         }
-        let may_be_zeros = |word: &u64| word & (PRESENT | OF_FILE | EXCLUSIVE) == PRESENT;
+        // The kernel takes a huge page of zeros for one of a file.
+        let may_be_zeros = |word: &u64| word & (PRESENT | EXCLUSIVE) == PRESENT;
         if self.can_scan.get() && words.iter().any(may_be_zeros) {
             self.clear_zeros(first, words);
         }

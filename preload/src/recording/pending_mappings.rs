@@ -15,6 +15,8 @@ use crate::os::clock::Ticks;
 
 /// Most changes that wait.
 const MOST: usize = 64;
+/// Bytes of mappings that wait from which on they are many.
+const MANY_BYTES: u64 = 16 << 20;
 /// Most frames of a stack that waits. The pages of the array are touched as they are used.
 const MOST_FRAMES: usize = 126;
 /// Bit of an address at which a signal interrupted the program: no return address.
@@ -44,6 +46,8 @@ static PLACES: [Place; MOST] = [const {
 }; MOST];
 /// The number of places that were given out.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
+/// The bytes of all mappings that were added.
+static BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// A stack that waits, innermost frame first.
 pub(crate) struct PendingStack<'a> {
@@ -99,6 +103,9 @@ pub(crate) fn push(at: Ticks, start: u64, len: u64, stack: Option<&PendingStack<
     }
     place.frames.store(count, Ordering::Relaxed);
     place.state.store(FULL, Ordering::Release);
+    if count > 0 {
+        BYTES.fetch_add(len, Ordering::Relaxed);
+    }
     true
 }
 
@@ -107,9 +114,9 @@ pub(crate) fn exist() -> bool {
     NEXT.load(Ordering::Acquire) != 0
 }
 
-/// Returns true if there may soon be no room.
+/// Returns true if there may soon be no room, or if they are of much memory.
 pub(crate) fn are_many() -> bool {
-    NEXT.load(Ordering::Relaxed) > MOST / 2
+    NEXT.load(Ordering::Relaxed) > MOST / 2 || BYTES.load(Ordering::Relaxed) >= MANY_BYTES
 }
 
 /// Takes all changes that wait. The array is not used again: from here on there is a session.

@@ -36,6 +36,8 @@ use crate::unwind::thread_stacks;
 const MOST_RANGES: usize = 1 << 16;
 /// Most pages that are read for one account: of 4 GiB.
 const MOST_PAGES: u64 = 1 << 20;
+/// Most bytes of a range that may not be accessed and whose pages are read.
+const MOST_RESERVED: u64 = 64 << 20;
 /// Most bytes of the kernel's list: some thousand mappings. Each costs a system call, and meanwhile
 /// no lane is emptied.
 const LONGEST_LIST: usize = 512 << 10;
@@ -231,17 +233,21 @@ impl Parts<'_> {
         sums[1] += resident;
     }
 
-    /// Adds the resident bytes of a mapping whose event comes later. The event has the rest.
+    /// Adds the resident bytes of a mapping whose event comes later. The event has the mapped bytes
+    /// and the stack.
     fn add_waiting(&mut self, mapping: &Mapping, range: &Range<u64>) {
         if mapping.perms.as_bytes().get(3) != Some(&b's') {
             let touched = self.pages.touched(range, &mut self.pages_left);
-            self.recorded_bytes += touched.unwrap_or_default().anonymous;
+            let touched = touched.unwrap_or_default();
+            self.recorded_bytes += touched.anonymous;
+            self.add_sums(None, name_of(mapping), [0, touched.resident]);
         }
     }
 
     fn add_part(&mut self, mapping: &Mapping, range: &Range<u64>, stack: Option<u32>) {
         let perms = mapping.perms.as_bytes();
-        let is_reserved = perms.starts_with(b"---");
+        // A reserved range may be huge. A small one may have been used before.
+        let is_reserved = perms.starts_with(b"---") && range.end - range.start > MOST_RESERVED;
         let is_shared = perms.get(3) == Some(&b's');
         let is_written = mapping.inode == 0 || perms.get(1) == Some(&b'w');
         // Pages of files are a line of their own, and have names there. Shared memory has one, too,
@@ -261,12 +267,11 @@ impl Parts<'_> {
                 None => self.unrecorded_bytes += touched.anonymous,
             }
         }
-        let name = match mapping.path.as_str() {
-            "" if perms.get(2) == Some(&b'x') => CODE,
-            "" => ANONYMOUS,
-            path => path,
-        };
-        self.add_sums(stack, name, [range.end - range.start, touched.resident]);
+        self.add_sums(
+            stack,
+            name_of(mapping),
+            [range.end - range.start, touched.resident],
+        );
     }
 
     fn finish(self) -> Vec<MappedPart> {
@@ -291,6 +296,15 @@ impl Parts<'_> {
             parts.push(rest);
         }
         parts
+    }
+}
+
+/// Returns the name of a mapping's memory.
+fn name_of(mapping: &Mapping) -> &str {
+    match mapping.path.as_str() {
+        "" if mapping.perms.as_bytes().get(2) == Some(&b'x') => CODE,
+        "" => ANONYMOUS,
+        path => path,
     }
 }
 

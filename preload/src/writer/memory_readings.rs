@@ -5,7 +5,9 @@
 //! counts. The costly fields are a *detail*: the page map is read for stacks, variables, mappings
 //! and all places of the allocator's and ours, and the cgroup with the least room is searched for.
 //! `smaps_rollup`, for which the kernel walks all page tables, is read even more rarely. All are
-//! spaced by what they cost (`CpuShare`). The last values are repeated until the next ones.
+//! spaced by what they cost (`CpuShare`). The last values are repeated until the next ones. A
+//! change since then whose cause is not known is in no field, and the waterfall does not explain
+//! it.
 //!
 //! A process that does nothing is not woken for a reading. A reading takes no memory of the program
 //! and waits for no lock of the program.
@@ -34,6 +36,8 @@ const PAGE: u64 = 4096;
 const READINGS: u64 = 2_000;
 const DETAILS: u64 = 2_500;
 const ROLLUPS: u64 = 10_000;
+/// The part of details at markers, which are few as a rule.
+const MARKER_DETAILS: u64 = 200;
 /// Time on a processor for a page in a rollup, roughly.
 const ROLLUP_PAGE_NS: u64 = 100;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
@@ -85,13 +89,12 @@ pub(super) struct MemoryReadings {
     last_ns: u64,
     readings: CpuShare,
     details: CpuShare,
+    marker_details: CpuShare,
     rollups: CpuShare,
     /// The last detail, with the clock's time.
     detail: Option<MemoryReading>,
-    /// At the last detail, touched pages without a file outside of the heap. `None`: unknown.
-    others: Option<u64>,
-    /// At the last detail, the bytes of recorded mappings.
-    recorded_bytes: u64,
+    /// The heap and the mappings at the last detail. `None`: they are not known.
+    at_detail: Option<AtDetail>,
     /// When the session began.
     start_ns: u64,
     cgroup: Option<LimitedCgroup>,
@@ -102,6 +105,44 @@ pub(super) struct MemoryReadings {
     most_resident: u64,
 }
 
+/// Numbers of a detail, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct AtDetail {
+    /// Pages that the allocator counts as used or kept.
+    used: u64,
+    /// Touched pages without a file of the whole process.
+    touched: u64,
+    /// Pages of the allocator that were never touched.
+    untouched: u64,
+    /// Recorded mappings.
+    recorded: u64,
+}
+
+impl AtDetail {
+    /// Explains what has changed since. Returns the allocator's untouched pages, and the change of
+    /// the touched pages of recorded mappings.
+    ///
+    /// Pages that were touched beyond what the allocator took are in new mappings, up to their
+    /// bytes. Pages that are missing were unmapped, up to the bytes of the mappings that are gone.
+    /// If more are missing, the allocator has got pages that were not touched yet.
+    fn explain(&self, used: u64, touched: u64, recorded: u64) -> (u64, i64) {
+        let grown = touched.saturating_add(self.used);
+        let expected = self.touched.saturating_add(used);
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        match grown.checked_sub(expected) {
+            Some(more) => {
+                let came = recorded.saturating_sub(self.recorded);
+                (self.untouched, signed(more.min(came)))
+            }
+            None => {
+                let missing = expected - grown;
+                let gone = self.recorded.saturating_sub(recorded).min(missing);
+                (self.untouched.saturating_add(missing - gone), -signed(gone))
+            }
+        }
+    }
+}
+
 impl MemoryReadings {
     pub(super) fn new(interval_ms: u64, now_ns: u64) -> MemoryReadings {
         MemoryReadings {
@@ -109,10 +150,10 @@ impl MemoryReadings {
             last_ns: now_ns,
             readings: CpuShare::one_in(READINGS),
             details: CpuShare::one_in(DETAILS),
+            marker_details: CpuShare::one_in(MARKER_DETAILS),
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
-            others: None,
-            recorded_bytes: 0,
+            at_detail: None,
             start_ns: now_ns,
             cgroup: None,
             first_of_cgroup: CgroupMemory::default(),
@@ -159,27 +200,36 @@ impl MemoryReadings {
                 self.detail.is_none() && is_small && lived_ns >= SHORT_NS
             }
             Cause::Dump | Cause::Request => true,
-            _ => self.details.allows(now_ns),
+            Cause::Marker => self.marker_details.allows(now_ns),
+            Cause::Regular => self.details.allows(now_ns),
         };
         let recorded_bytes = recorded.bytes_of_mappings();
         let mut mapped = None;
         if has_time {
-            self.recorded_bytes = recorded_bytes;
             let mut detail = MemoryReading::at(0);
             let places = (main_stack, modules, recorded);
-            mapped = self.take_detail(&mut detail, (&reading, used), places, waiting);
+            let detail_ns = clock::thread_ns();
+            let heap;
+            (heap, mapped) = self.take_detail(&mut detail, (&reading, used), places, waiting);
+            self.at_detail = touched(&reading).zip(heap).map(|(touched, heap)| AtDetail {
+                used,
+                touched,
+                untouched: used.saturating_sub(heap),
+                recorded: recorded_bytes,
+            });
+            if cause == Cause::Marker {
+                let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
+                self.marker_details.ran(ran_ns, now_ns);
+            }
             detail.time_ns = now_ns;
             self.detail = Some(detail);
         }
         let began_ns = clock::thread_ns();
-        // Until the next detail, as if the others had stayed the same: mostly the heap changes. If
-        // there is more than the heap can have, it is in mappings that came meanwhile.
-        let mut new_mapped = 0;
-        if let Some((all, others)) = touched(&reading).zip(self.others) {
-            let heap = all.saturating_sub(others);
-            reading.set(Field::HeapUntouched, used.saturating_sub(heap));
-            let came = recorded_bytes.saturating_sub(self.recorded_bytes);
-            new_mapped = heap.saturating_sub(used).min(came);
+        let mut mapped_change = 0;
+        if let Some((now, then)) = touched(&reading).zip(self.at_detail) {
+            let change;
+            (change, mapped_change) = then.explain(used, now, recorded_bytes);
+            reading.set(Field::HeapUntouched, change);
         }
         self.read_limits(&mut reading);
         ran_ns += clock::thread_ns().saturating_sub(began_ns);
@@ -189,7 +239,8 @@ impl MemoryReadings {
                 reading.set(field, detail.get(field));
             }
             let mapped = detail.get(Field::Mapped);
-            reading.set(Field::Mapped, mapped.map(|bytes| bytes + new_mapped));
+            let mapped = mapped.map(|bytes| bytes.saturating_add_signed(mapped_change));
+            reading.set(Field::Mapped, mapped);
             let age_ms = now_ns.saturating_sub(detail.time_ns) / 1_000_000;
             reading.set(Field::DetailAge, age_ms);
         }
@@ -197,25 +248,22 @@ impl MemoryReadings {
     }
 
     /// Takes a detail for a reading, with the bytes that the allocator counts as used or kept.
-    /// Returns the account of the mappings.
+    /// Returns the touched pages of the heap, and the account of the mappings.
     fn take_detail(
         &mut self,
         detail: &mut MemoryReading,
         (reading, used): (&MemoryReading, u64),
         places: (Option<u64>, &[Module], &RecordedMappings),
         waiting: Waiting<'_>,
-    ) -> Option<Account> {
+    ) -> (Option<u64>, Option<Account>) {
         let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
         for field in ROLLUP {
             detail.set(field, self.detail.and_then(|last| last.get(field)));
         }
         let (heap, mapped) = match Pagemap::open() {
-            Some(map) => read_detail(detail, &map, used, places, waiting),
+            Some(map) => read_detail(detail, &map, (reading, used), places, waiting),
             None => (None, None),
         };
-        self.others = touched(reading)
-            .zip(heap)
-            .map(|(all, heap)| all.saturating_sub(heap));
         self.find_cgroup();
         let detail_ns = clock::thread_ns();
         self.details.ran(detail_ns.saturating_sub(began_ns), now_ns);
@@ -227,7 +275,7 @@ impl MemoryReadings {
             let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
             self.rollups.ran(ran_ns, now_ns);
         }
-        mapped
+        (heap, mapped)
     }
 
     /// The most resident bytes so far, by the kernel's count.
@@ -366,7 +414,7 @@ fn touched(reading: &MemoryReading) -> Option<u64> {
 fn read_detail(
     detail: &mut MemoryReading,
     map: &Pagemap,
-    used: u64,
+    (reading, used): (&MemoryReading, u64),
     (main_stack, modules, recorded): (Option<u64>, &[Module], &RecordedMappings),
     waiting: Waiting<'_>,
 ) -> (Option<u64>, Option<Account>) {
@@ -446,20 +494,52 @@ fn read_detail(
     let heap = is_read.then(|| {
         let pages = HeapPages::read(map, &places);
         let heap = pages.touched.saturating_sub(own_in_places);
-        if let Some(parts) = pages.untouched.filter(|_| !allocator::has_next()) {
+        let untouched = used.saturating_sub(heap);
+        if allocator::has_next() {
+            detail.set(Field::OwnUntouched, untouched); // jemalloc has no block of the program
+        } else if let Some(parts) = pages.untouched {
             let UntouchedPages {
                 active,
                 dirty,
                 muzzy,
                 own,
             } = parts;
-            let rest = used.saturating_sub(heap + active + dirty + muzzy + own);
+            // The counts and the pages are read one after the other. Pages that jemalloc's own data
+            // cannot have are of this library, which works meanwhile.
+            let rest = untouched.saturating_sub(active + dirty + muzzy + own);
+            let metadata = reading.get(Field::HeapMetadata).unwrap_or(0).min(rest);
             detail.set(Field::DirtyUntouched, dirty);
             detail.set(Field::MuzzyUntouched, muzzy);
-            detail.set(Field::MetadataUntouched, rest);
-            detail.set(Field::OwnUntouched, own);
+            detail.set(Field::MetadataUntouched, metadata);
+            detail.set(Field::OwnUntouched, own + rest - metadata);
         }
         heap
     });
     (heap, mapped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_since_a_detail_have_a_cause_or_none() {
+        let then = AtDetail {
+            used: 50,
+            touched: 60,
+            untouched: 24,
+            recorded: 30,
+        };
+        // The allocator took ten pages, and all were touched.
+        assert_eq!(then.explain(60, 70, 30), (24, 0));
+        // It took ten, of which four were touched.
+        assert_eq!(then.explain(60, 64, 30), (30, 0));
+        // Thirty pages of an old mapping or of blocks were touched: it is not known which.
+        assert_eq!(then.explain(50, 90, 30), (24, 0));
+        // A mapping of 20 came, with at most these touched.
+        assert_eq!(then.explain(50, 90, 50), (24, 20));
+        assert_eq!(then.explain(50, 65, 50), (24, 5));
+        // A mapping of 20 went, of which five were touched.
+        assert_eq!(then.explain(50, 55, 10), (24, -5));
+    }
 }

@@ -90,6 +90,19 @@ impl Writer {
         }
     }
 
+    /// Logs the reading at the end, with a marker for each share of a limit that growth has passed
+    /// since the last reading.
+    pub(super) fn log_last_memory(&mut self) {
+        let Some(reading) = self.log_memory(Cause::End) else {
+            return;
+        };
+        let time_ns = reading.time_ns;
+        for name in self.memory.alarms(&reading) {
+            let marker = Record::Marker { time_ns, name };
+            self.output.encoder.record(&marker);
+        }
+    }
+
     #[inline]
     pub(super) fn dump_if_due(&mut self) {
         if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)

@@ -16,7 +16,7 @@ const LEAST_BESIDE: i64 = 32 << 20;
 /// Most lines beside the blocks.
 const MOST_BESIDE: usize = 3;
 /// Age from which the parts of a reading that are read more rarely are said to be old.
-const OLD_MS: u64 = 1_000;
+const OLD_MS: u64 = 100;
 /// Bytes of a huge page.
 const HUGE_PAGE: f64 = (2 << 20) as f64;
 
@@ -338,10 +338,10 @@ fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
         // One thread is heapprof's own, whose stack is not among these.
         let unknown = threads.saturating_sub(known + 1);
         if unknown > 0 {
-            caveats.push(format!(
-                "the stacks of {} threads are not known",
-                Count(unknown)
-            ));
+            caveats.push(match unknown {
+                1 => "the stack of one thread is not known".to_owned(),
+                _ => format!("the stacks of {} threads are not known", Count(unknown)),
+            });
         }
     }
     caveats

@@ -33,8 +33,8 @@ pub struct CourseStep {
     pub high: f64,
     /// When that was, in nanoseconds.
     pub high_ns: u64,
-    /// The part of `went` that was freed while recording was stopped, in bytes. What came then is
-    /// not known.
+    /// The part of `went` that was freed while recording was stopped, in bytes. Blocks
+    /// that came then are not known.
     pub went_in_stops: f64,
 }
 
@@ -75,8 +75,8 @@ pub struct Course {
 }
 
 impl Course {
-    /// Returns the course without the steps in which recording was stopped. What was freed in them
-    /// is moved to the next step: it is no longer in use there.
+    /// Returns the course without the steps in which recording was stopped. Blocks that were freed
+    /// in them are moved to the next step, where they are no longer in use.
     pub(crate) fn without(&self, is_stopped: &[bool]) -> Course {
         let mut steps: Vec<CourseStep> = Vec::new();
         let mut moved = CourseStep::default();

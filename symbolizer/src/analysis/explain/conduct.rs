@@ -192,8 +192,8 @@ fn went_in_stops(steps: &[CourseStep]) -> f64 {
     steps.iter().map(|it| it.went_in_stops).sum()
 }
 
-/// What is in use behind each of these steps, the first ones of the run. The variance is that of
-/// the blocks that are there.
+/// Returns the bytes in use behind each of these steps, the first ones of the run. The variance is
+/// that of the blocks that are there.
 fn levels(steps: &[CourseStep]) -> Vec<Sum> {
     let (mut bytes, mut variance) = (0.0, 0.0);
     let level = |step: &CourseStep| {
@@ -246,7 +246,7 @@ fn rises(steps: &[CourseStep], levels: &[Sum], begin: usize, highest: f64) -> us
             rises += 1;
             is_low = false;
         }
-        // What went while recording was stopped may have been replaced: that is no fall.
+        // Blocks that went while recording was stopped may have been replaced: that is no fall.
         in_stops += step.went_in_stops;
         let level = levels[at].bytes + in_stops;
         if level < highest / 3.0 && (!is_low || level < low.bytes) {

@@ -211,9 +211,6 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     };
     let (a, b) = (part(&args.before, 0)?, part(after, 1)?);
     let mut unlike = Unlike::between(&a, &b);
-    if measure == Measure::MappedResident {
-        unlike.remarks.push(mappings_read(&a, &b));
-    }
     warn(&unlike, args.force)?;
     let (of_a, of_b) = (
         args.places.symbols(&args.before, &a)?,
@@ -221,6 +218,12 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     );
     let file = args.before.display();
     let heading = match (after == args.before, a.run.span, b.run.span) {
+        _ if measure == Measure::MappedResident => format!(
+            "{file}, {} -> {}, {}",
+            mappings_read(&a),
+            after.display(),
+            mappings_read(&b)
+        ),
         (true, Some(of_a), Some(of_b)) => format!("{file}: {} -> {}", told(of_a), told(of_b)),
         _ => format!("{file} -> {}", after.display()),
     };
@@ -322,19 +325,15 @@ fn check(
     gate.check_growth(doubts, args.metric.0, &differences.total(), unseen)
 }
 
-/// A view in a heading.
-/// Says when the resident bytes of both mappings were read.
-fn mappings_read(a: &Profile, b: &Profile) -> String {
-    let read = |profile: &Profile| {
-        let ns = profile.mappings.read_ns;
-        ns.map_or_else(
-            || "no reading".to_owned(),
-            |ns| format!("{:.3} s", ns as f64 / 1e9),
-        )
-    };
-    format!("resident bytes as of {} and {}", read(a), read(b))
+/// The moment at which resident bytes of mappings were read, in a heading.
+fn mappings_read(profile: &Profile) -> String {
+    match profile.mappings.read_ns {
+        Some(ns) => format!("resident bytes as of {:.3} s", ns as f64 / 1e9),
+        None => "resident bytes were not read".to_owned(),
+    }
 }
 
+/// A view in a heading.
 fn told(span: Span) -> String {
     let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
     if let Some(age_ns) = span.survived_ns {

@@ -26,10 +26,10 @@ use crate::cli::output::wrapped::{lines_of, write_wrapped};
 /// Show where the resident memory is: blocks, free pages, stacks, files
 ///
 /// The lines add up to the process's resident memory (RSS), as the library has read it while the
-/// program ran (HEAPPROF_MEMORY_INTERVAL_MS). The last one is what the others do not explain; it is
-/// negative if blocks have pages that were never touched. Beside each line stands what would shrink
-/// it. If the log has a reading of pages (`heapprof ctl PID pages`), the sites follow whose old
-/// blocks pin slabs.
+/// program ran (HEAPPROF_MEMORY_INTERVAL_MS). The last one is what the others do not explain. A
+/// negative line has what lines above count and is not resident. Beside each line stands what would
+/// shrink it. If the log has a reading of pages (`heapprof ctl PID pages`), the sites follow whose
+/// old blocks pin slabs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A record log (.heaplog), or the process id of a program that runs under heapprof

@@ -103,7 +103,12 @@ pub(crate) fn run(
         }
         writeln!(out)?;
         if lines.is_empty() {
-            writeln!(out, "  nothing: {} is 0", shown.measure)?;
+            let is_unknown =
+                shown.measure == Measure::MappedResident && profile.mappings.read_ns.is_none();
+            match is_unknown {
+                true => writeln!(out, "  unknown: the resident bytes were not read")?,
+                false => writeln!(out, "  nothing: {} is 0", shown.measure)?,
+            }
         } else if shown.measure == Measure::Lifetime {
             write_lifetimes(&lines, shown.by, out)?;
         } else {
