@@ -116,12 +116,13 @@ fields! {
     /// zeroed pages behind them. With a detail.
     Variables = 31, "variables";
     /// Pages that the allocator counts as used or kept, for the program and for this library, and
-    /// that were never touched. Between two details, as if all other memory without a file had
-    /// stayed the same.
+    /// that were never touched. Between two details, pages are added that it has got since and that
+    /// are missing in the resident memory.
     HeapUntouched = 32, "heap_untouched";
     /// Touched pages without a file of mappings that the program made by recorded calls. With a
-    /// detail. Between two details, pages that the allocator cannot have are added, up to the bytes
-    /// that were mapped meanwhile.
+    /// detail. Between two details, pages that the allocator did not take are added, up to the
+    /// bytes that were mapped meanwhile, and missing ones are taken off, up to those that were
+    /// unmapped.
     Mapped = 33, "mapped";
     /// Touched pages without a file of all other mappings: those made by system calls, by the
     /// loader, by libc, or before the recording. With a detail.
