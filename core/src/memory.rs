@@ -3,6 +3,7 @@
 //!
 //! | concept | file |
 //! | --- | --- |
+//! | causes of changes since the last costly reading | `at_detail.rs` |
 //! | numbers in texts of `/proc` and of cgroups | `kernel_text.rs` |
 //! | ranges of addresses and their owners | `address_map.rs` |
 //! | the pages that blocks lie on | `block_pages.rs` |
@@ -14,6 +15,7 @@
 //! Not here: the files, and what a reading is on disk (format's `memory_reading`).
 
 pub(crate) mod address_map;
+pub(crate) mod at_detail;
 pub(crate) mod block_pages;
 pub(crate) mod cgroup;
 pub(crate) mod cpu_share;

@@ -82,8 +82,8 @@ fields! {
     CgroupMax = 15, "cgroup_max";
     /// The amount from which the kernel slows the cgroup down (`memory.high`). Absent: none.
     CgroupHigh = 16, "cgroup_high";
-    /// Number of times that the cgroup went over [`CgroupHigh`](MemoryField::CgroupHigh) since it was
-    /// found to have the least room, as the next two.
+    /// Number of times that the cgroup went over [`CgroupHigh`](MemoryField::CgroupHigh), since it
+    /// was found to have the least room, as the next two.
     CgroupHighEvents = 17, "cgroup_high_events";
     /// Number of times that the cgroup met [`CgroupMax`](MemoryField::CgroupMax).
     CgroupMaxEvents = 18, "cgroup_max_events";

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use heapprof_core::{AddressMap, CpuShare, LimitAlarm, number_of};
+use heapprof_core::{AddressMap, AtDetail, CpuShare, LimitAlarm, number_of};
 use heapprof_format::{MemoryField as Field, MemoryReading, Module};
 
 use crate::allocator::{self, UntouchedPages};
@@ -103,44 +103,6 @@ pub(super) struct MemoryReadings {
     alarm: LimitAlarm,
     /// By the kernel's count, which has what was resident between readings.
     most_resident: u64,
-}
-
-/// Numbers of a detail, in bytes.
-#[derive(Debug, Clone, Copy)]
-struct AtDetail {
-    /// Pages that the allocator counts as used or kept.
-    used: u64,
-    /// Touched pages without a file of the whole process.
-    touched: u64,
-    /// Pages of the allocator that were never touched.
-    untouched: u64,
-    /// Recorded mappings.
-    recorded: u64,
-}
-
-impl AtDetail {
-    /// Explains what has changed since. Returns the allocator's untouched pages, and the change of
-    /// the touched pages of recorded mappings.
-    ///
-    /// Pages that were touched beyond what the allocator took are in new mappings, up to their
-    /// bytes. Pages that are missing were unmapped, up to the bytes of the mappings that are gone.
-    /// If more are missing, the allocator has got pages that were not touched yet.
-    fn explain(&self, used: u64, touched: u64, recorded: u64) -> (u64, i64) {
-        let grown = touched.saturating_add(self.used);
-        let expected = self.touched.saturating_add(used);
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        match grown.checked_sub(expected) {
-            Some(more) => {
-                let came = recorded.saturating_sub(self.recorded);
-                (self.untouched, signed(more.min(came)))
-            }
-            None => {
-                let missing = expected - grown;
-                let gone = self.recorded.saturating_sub(recorded).min(missing);
-                (self.untouched.saturating_add(missing - gone), -signed(gone))
-            }
-        }
-    }
 }
 
 impl MemoryReadings {
@@ -516,30 +478,4 @@ fn read_detail(
         heap
     });
     (heap, mapped)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_since_a_detail_have_a_cause_or_none() {
-        let then = AtDetail {
-            used: 50,
-            touched: 60,
-            untouched: 24,
-            recorded: 30,
-        };
-        // The allocator took ten pages, and all were touched.
-        assert_eq!(then.explain(60, 70, 30), (24, 0));
-        // It took ten, of which four were touched.
-        assert_eq!(then.explain(60, 64, 30), (30, 0));
-        // Thirty pages of an old mapping or of blocks were touched: it is not known which.
-        assert_eq!(then.explain(50, 90, 30), (24, 0));
-        // A mapping of 20 came, with at most these touched.
-        assert_eq!(then.explain(50, 90, 50), (24, 20));
-        assert_eq!(then.explain(50, 65, 50), (24, 5));
-        // A mapping of 20 went, of which five were touched.
-        assert_eq!(then.explain(50, 55, 10), (24, -5));
-    }
 }

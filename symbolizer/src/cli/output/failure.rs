@@ -22,7 +22,7 @@ pub(crate) enum Failure {
     OverLog { path: PathBuf },
     #[error("cannot write {}: {what} is there, and that name is only the default; give -o a name", path.display())]
     OverSpecial { path: PathBuf, what: &'static str },
-    #[error("{} exists and is not {what}; give -o a name, also that one, to replace it", path.display())]
+    #[error("{} exists and is not {what}; name it with -o to replace it, or give -o another name", path.display())]
     OverForeign { path: PathBuf, what: &'static str },
     #[error("{} exists{}; give -o another name, or --overwrite", path.display(), and_more(*more))]
     Exists { path: PathBuf, more: usize },
