@@ -13,7 +13,7 @@
 //! is relocated, an allocator while it holds its lock, a signal handler while it interrupts a hook.
 //! So nothing here takes memory or a lock, and errno is preserved. Changes before the session wait
 //! (`pending_mappings`). A session makes a thread, for which libc allocates. So it begins here only
-//! if many changes wait, and no allocator and no handler is among the callers.
+//! if many changes or much memory wait, and no allocator and no handler is among the callers.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
