@@ -73,7 +73,9 @@ pub use analysis::merge::merged;
 pub use analysis::moment::{Moment, MomentError};
 pub use analysis::pinning::PinningSite;
 pub use analysis::recording_conditions::RecordingConditions;
-pub use analysis::resident_memory::{BlocksInUse, ResidentLine, ResidentMemory};
+pub use analysis::resident_memory::{
+    BlocksInUse, ResidentLine, ResidentMemory, has_blocks_in_mappings,
+};
 pub use analysis::rows::Rows;
 pub use analysis::timeline::mapped_course::MappedSeries;
 pub use analysis::timeline::memory_moments::MemoryMoment;

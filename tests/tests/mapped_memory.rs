@@ -1,6 +1,6 @@
 //! Mappings: each is shown with the function that made it, as the program itself states it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use heapprof_tests::{Finished, Json, Run, is_over_musl};
@@ -140,6 +140,33 @@ fn mapped_memory() {
     let unrecorded = lines["mapped_unrecorded"] as u64;
     assert!((others..others + 2 * MIB).contains(&unrecorded));
     assert!(lines["not_explained"].abs() < 0.02 * lines["resident"]);
+}
+
+/// A stack begins with the function that the program has called.
+#[test]
+fn a_stack_begins_with_the_function_that_maps() {
+    let ran = ran("jemalloc", "65536");
+    let log = ran.folder().join("t.heaplog");
+    let folded = Run::heapprof()
+        .args(["export", "-f", "folded", "-m", "mapped"])
+        .args(["--at", "all-mapped"])
+        .arg(&log)
+        .run()
+        .well()
+        .stdout;
+    let stacks = folded.lines().filter(|line| line.contains(';'));
+    let functions: BTreeSet<&str> = stacks
+        .map(|line| {
+            let (stack, _) = line.rsplit_once(' ').expect("a number");
+            stack.rsplit(';').next().expect("a frame")
+        })
+        .collect();
+    // One function has both names over musl.
+    let is_known = |it: &&str| ["mmap", "mmap64", "mremap", "sbrk", "pthread_create"].contains(it);
+    assert!(functions.iter().all(is_known), "{functions:?}");
+    for function in ["mremap", "pthread_create"] {
+        assert!(functions.contains(function), "{functions:?}");
+    }
 }
 
 #[test]

@@ -237,6 +237,14 @@ fn with_the_programs_own_allocator_what_can_be_known_is_known() {
         lines["mapped_rest"] - rest["mapped_rest"],
         of("phase-mapped", "pool") + of("phase-mapped", "huge"),
     );
+    // Eight buffers, each sampled for certain, are touched to a third. They take that third from
+    // the mappings, and leave the allocator's free pages as they were.
+    let [slabs, buffers] = ["phase-slabs", "phase-buffers"].map(|mark| waterfall(&ran, mark).0);
+    let free = buffers["mapped_rest"] - slabs["mapped_rest"];
+    assert!(free.abs() < MIB, "{free} of the mappings are free");
+    let untouched = buffers["untouched"] - slabs["untouched"];
+    let by_mincore = of("phase-buffers", "buffers_by_mincore");
+    assert_near("untouched", -untouched, 8.0 * 6.0 * MIB - by_mincore);
     for unknown in ["slabs", "thread_caches", "dirty", "metadata", "mapped"] {
         assert!(!lines.contains_key(unknown), "{unknown}");
     }

@@ -81,6 +81,8 @@ pub struct EstimatedBlocks {
     /// The part of the requested bytes that other allocators than the one of the reading gave out,
     /// from mappings.
     pub elsewhere: f64,
+    /// The part of the blocks in mappings that was never touched, as far as it is known.
+    pub untouched: f64,
 }
 
 /// See the module's text.
@@ -106,6 +108,7 @@ impl Waterfall {
         let estimates = blocks.map(|it| (it.requested.round() as i64, it.slack.round() as i64));
         let of_blocks = usable.map(|usable| usable.saturating_sub(cached.unwrap_or(0)));
         let elsewhere = blocks.map_or(0, |it| it.elsewhere.round() as i64);
+        let untouched_mapped = blocks.map_or(0, |it| it.untouched.round() as i64);
         let (in_use, slack, difference) = match (estimates, of_blocks) {
             (Some((in_use, slack)), Some(all)) => {
                 let here = in_use.saturating_sub(elsewhere).saturating_add(slack);
@@ -154,11 +157,16 @@ impl Waterfall {
             }
             (recorded, unrecorded) => (recorded, unrecorded, None),
         };
+        let rest = rest.map(|rest| rest.saturating_add(untouched_mapped));
         // Blocks that are larger than all mappings were not touched in part.
         let beyond = rest.map_or(0, |rest| rest.min(0));
+        let of_mappings = match rest {
+            Some(_) => beyond.saturating_sub(untouched_mapped),
+            None => 0,
+        };
         let untouched = match get(Field::HeapUntouched) {
-            None if beyond == 0 => None,
-            _ => Some(beyond.saturating_sub(untouched_left)),
+            None if of_mappings == 0 => None,
+            _ => Some(of_mappings.saturating_sub(untouched_left)),
         };
         let parts = [
             (MemoryPart::InUse, in_use),
@@ -248,7 +256,7 @@ mod tests {
         Some(EstimatedBlocks {
             requested: (requested * MIB) as f64,
             slack: (slack * MIB) as f64,
-            elsewhere: 0.0,
+            ..EstimatedBlocks::default()
         })
     }
 
@@ -382,6 +390,26 @@ mod tests {
         assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(0));
         assert_eq!(mib(&waterfall, MemoryPart::Untouched), Some(-191));
         assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(11));
+    }
+
+    /// 30 of 40 MiB of blocks were never touched, so 40 of the 50 MiB are free pages and others.
+    #[test]
+    fn blocks_in_mappings_count_as_far_as_they_were_touched() {
+        let own = reading(&[
+            (Field::Resident, 60),
+            (Field::Mapped, 30),
+            (Field::MappedUnrecorded, 20),
+        ]);
+        let mut both = blocks(38, 2).unwrap();
+        both.untouched = (30 * MIB) as f64;
+        let waterfall = Waterfall::of(&own, Some(both)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(40));
+        assert_eq!(mib(&waterfall, MemoryPart::Untouched), Some(-30));
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(10));
+        // Of our jemalloc's blocks the detail tells the untouched pages, and nothing is in mappings.
+        let waterfall = Waterfall::of(&usual(), Some(both)).unwrap();
+        assert_eq!(mib(&waterfall, MemoryPart::Untouched), None);
     }
 
     #[test]

@@ -12,6 +12,19 @@ macro_rules! entry {
 }
 pub(crate) use entry;
 
+/// The entry of an exported function for which the linker puts another one into our own references
+/// (`--wrap`, in the build script). Its own name has `__real_` in front of it then.
+macro_rules! wrapped_entry {
+    ($real_name:literal) => {{
+        unsafe extern "C" {
+            #[link_name = $real_name]
+            fn exported();
+        }
+        crate::hooks::entry::entry!(exported)
+    }};
+}
+pub(crate) use wrapped_entry;
+
 /// Sets errno to ENOMEM and returns null.
 pub(crate) fn out_of_memory() -> *mut c_void {
     errno::set(libc::ENOMEM);

@@ -24,7 +24,7 @@ use heapprof_format::WalkEnd;
 use crate::arch::entry_stubs::{with_caller, with_caller_on_stack};
 use crate::arch::registers::stack_pointer;
 use crate::hooks::early_heap;
-use crate::hooks::entry::entry;
+use crate::hooks::entry::{entry, wrapped_entry};
 use crate::hooks::sample::{self, unless_it_panics};
 use crate::os::cancellation::Deferred;
 use crate::os::clock::{self, Ticks};
@@ -172,7 +172,7 @@ with_caller_on_stack! {
 }
 
 macro_rules! second_half_of_mmap {
-    ($name:ident, $function:ident, $entry:path) => {
+    ($name:ident, $function:ident, $entry:literal) => {
         #[allow(
             clippy::too_many_arguments,
             reason = "those of mmap, and the caller's registers"
@@ -201,16 +201,17 @@ macro_rules! second_half_of_mmap {
                 // SAFETY: the first half passed its own registers.
                 let here = unsafe { WalkStart::caller(sp, bp) };
                 let replaces = flags & libc::MAP_FIXED != 0;
-                on_mapped(entry!($entry), mapping as usize, len, replaces, here);
+                let entry = wrapped_entry!($entry);
+                on_mapped(entry, mapping as usize, len, replaces, here);
             }
             mapping
         }
     };
 }
 
-second_half_of_mmap!(mmap_called_from, MMAP, mmap);
+second_half_of_mmap!(mmap_called_from, MMAP, "__real_mmap");
 #[cfg(target_env = "gnu")]
-second_half_of_mmap!(mmap64_called_from, MMAP64, mmap64);
+second_half_of_mmap!(mmap64_called_from, MMAP64, "__real_mmap64");
 
 /// Unmaps memory, as munmap(2).
 ///
@@ -295,7 +296,7 @@ unsafe extern "C-unwind" fn sbrk_called_from(
         // SAFETY: the first half passed its own registers.
         let here = unsafe { WalkStart::caller(sp, bp) };
         on_moved_end(
-            entry!(sbrk),
+            wrapped_entry!("__real_sbrk"),
             before,
             before.wrapping_add_signed(increment),
             here,

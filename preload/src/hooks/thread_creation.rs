@@ -12,7 +12,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::arch::entry_stubs::with_caller;
-use crate::hooks::entry::entry;
+use crate::hooks::entry::wrapped_entry;
 use crate::hooks::mappings;
 use crate::os::errno;
 use crate::os::next_symbol::NextSymbol;
@@ -74,7 +74,8 @@ unsafe extern "C-unwind" fn pthread_create_called_from(
         if let Some(descriptor) = descriptor {
             // SAFETY: the first half passed its own registers.
             let here = unsafe { WalkStart::caller(sp, bp) };
-            mappings::on_thread_made(entry!(pthread_create), descriptor, here);
+            let entry = wrapped_entry!("__real_pthread_create");
+            mappings::on_thread_made(entry, descriptor, here);
         }
     }
     error

@@ -7,6 +7,7 @@ use heapprof_core::{EstimatedBlocks, MemoryPart, Waterfall};
 use heapprof_format::{MemoryField, MemoryReading};
 
 use crate::model::confidence::Confidence;
+use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::profile::Profile;
 use crate::model::quantity::{Bytes, Count};
@@ -17,6 +18,8 @@ const LEAST_BESIDE: i64 = 32 << 20;
 const MOST_BESIDE: usize = 3;
 /// Age from which the parts of a reading that are read more rarely are said to be old.
 const OLD_MS: u64 = 100;
+/// The remark if no reading of pages tells them.
+const UNTOUCHED_UNKNOWN: &str = "untouched pages of blocks in mappings are not known, and count as touched: `heapprof ctl PID pages` reads them";
 /// Bytes of a huge page.
 const HUGE_PAGE: f64 = (2 << 20) as f64;
 
@@ -29,8 +32,10 @@ pub struct ResidentMemory {
     pub resident: u64,
     /// The lines, in the order of the waterfall.
     pub lines: Vec<ResidentLine>,
-    /// Remarks that limit the lines' meaning, in words.
+    /// Remarks that limit the lines' meaning, in words. Without one, no line is missing.
     pub caveats: Vec<String>,
+    /// Remarks on numbers that were read at other times.
+    pub ages: Vec<String>,
 }
 
 /// A line of the waterfall.
@@ -59,12 +64,33 @@ pub struct BlocksInUse {
     pub slack: f64,
     /// The part of the requested bytes that [other allocators](Profile::is_elsewhere) gave out.
     pub elsewhere: f64,
+    /// The bytes that were never touched, of the blocks that lie in mappings. `None`: not known.
+    pub untouched: Option<f64>,
+}
+
+/// Returns true if blocks in use lie in the mappings of the waterfall: those of the program's own
+/// allocator, and of allocators inside the program.
+pub fn has_blocks_in_mappings(profile: &Profile) -> bool {
+    let is_in_mapping = |stack| !profile.run.allocator.is_empty() || profile.is_elsewhere(stack);
+    profile.rows.iter().any(|row| is_in_mapping(row.stack))
+}
+
+/// Returns the bytes of these blocks that were never touched, at a reading of pages.
+fn untouched_in_mappings(profile: &Profile) -> f64 {
+    let is_own = !profile.run.allocator.is_empty();
+    let rows = profile.rows.iter().enumerate();
+    rows.filter(|(_, row)| is_own || profile.is_elsewhere(row.stack))
+        .map(|(index, _)| Measure::Untouched.of_row(profile, index).value)
+        .sum()
 }
 
 impl ResidentMemory {
     /// Returns the waterfall of a profile with pasts, which tell the slack. `None`: it has no
     /// reading that tells the resident memory.
-    pub fn of(profile: &Profile) -> Option<ResidentMemory> {
+    ///
+    /// `pages` is the profile at a reading of pages near that time. Of the blocks that lie in
+    /// mappings, the pages that were never touched are known from it alone.
+    pub fn of(profile: &Profile, pages: Option<&Profile>) -> Option<ResidentMemory> {
         let slack = profile.pasts.iter().map(|past| past.slack.bytes_f64());
         let blocks = (!profile.rows.is_empty()).then(|| BlocksInUse {
             requested: profile.numbers().get(Metric::InUseBytes) as f64,
@@ -74,8 +100,15 @@ impl ResidentMemory {
                 .filter(|row| profile.is_elsewhere(row.stack))
                 .map(|row| row.totals.in_use.bytes_f64())
                 .sum(),
+            untouched: pages.map(untouched_in_mappings),
         });
-        ResidentMemory::at(profile.memory?, blocks, &profile.run.allocator)
+        let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run.allocator)?;
+        if let Some(read) = pages.and_then(|pages| pages.pages) {
+            let read_s = read.time_ns as f64 / 1e9;
+            let age = format!("untouched pages of blocks in mappings: as of {read_s:.3} s");
+            memory.ages.push(age);
+        }
+        Some(memory)
     }
 
     /// Returns the waterfall of a reading. `blocks` are those at its time; `None`: nothing is
@@ -89,8 +122,14 @@ impl ResidentMemory {
             requested: it.requested,
             slack: it.slack,
             elsewhere: it.elsewhere,
+            untouched: it.untouched.unwrap_or(0.0),
         });
         let waterfall = Waterfall::of(&reading, estimates)?;
+        let mut caveats = caveats(&reading, allocator);
+        let is_in_mappings = |it: &BlocksInUse| !allocator.is_empty() || it.elsewhere > 0.0;
+        if blocks.is_some_and(|it| is_in_mappings(&it) && it.untouched.is_none()) {
+            caveats.push(UNTOUCHED_UNKNOWN.into());
+        }
         let lines = waterfall.lines.iter().map(|line| {
             let (key, name, remedy) = words(line.part, line.bytes, &reading, blocks);
             ResidentLine {
@@ -108,13 +147,14 @@ impl ResidentMemory {
             reading,
             resident: waterfall.resident,
             lines: lines.collect(),
-            caveats: caveats(&reading, allocator),
+            caveats,
+            ages: old(&reading).into_iter().collect(),
         })
     }
 
-    /// Returns true if no line is missing.
-    pub fn is_complete(&self) -> bool {
-        self.caveats.is_empty() || self.caveats == old(&self.reading)
+    /// Returns the remarks on the lines and on their numbers.
+    pub fn remarks(&self) -> impl Iterator<Item = &str> {
+        self.caveats.iter().chain(&self.ages).map(String::as_str)
     }
 
     /// Returns the bytes of a line, if it is known.
@@ -251,7 +291,15 @@ fn words(
             "fewer arenas (narenas)",
         ),
         MemoryPart::Own => ("profiler", "heapprof itself", "a longer sampling interval"),
-        MemoryPart::Stacks => ("stacks", "thread stacks", "fewer threads"),
+        MemoryPart::Stacks => (
+            "stacks",
+            "thread stacks",
+            // The program's first thread, and heapprof's own.
+            match reading.get(MemoryField::Threads).is_some_and(|it| it <= 2) {
+                true => "nothing: the only thread's",
+                false => "fewer threads",
+            },
+        ),
         MemoryPart::Variables => (
             "variables",
             "variables of files",
@@ -298,13 +346,11 @@ fn words(
 }
 
 /// Returns the line about the fields that are read more rarely, if they are old.
-fn old(reading: &MemoryReading) -> Vec<String> {
-    let age_ms = reading.get(MemoryField::DetailAge).unwrap_or(0);
-    let line = || {
-        let age_s = age_ms as f64 / 1e3;
-        format!("stacks, variables, mappings and untouched pages are {age_s:.1} s old")
-    };
-    (age_ms >= OLD_MS).then(line).into_iter().collect()
+fn old(reading: &MemoryReading) -> Option<String> {
+    let age_ms = reading.get(MemoryField::DetailAge)?;
+    let age_s = age_ms as f64 / 1e3;
+    (age_ms >= OLD_MS)
+        .then(|| format!("stacks, variables, mappings and untouched pages are {age_s:.1} s old"))
 }
 
 fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
@@ -322,15 +368,11 @@ fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
             "stacks, variables and heapprof's mappings were not read: they are not explained"
                 .into(),
         ),
-        Some(_) => {
-            if get(MemoryField::MappedUnrecorded).is_none() {
-                caveats.push(
-                    "the mappings are not known, and are not explained: the kernel's list was longer than 512 KiB, or not readable"
-                        .into(),
-                );
-            }
-            caveats.extend(old(reading));
-        }
+        Some(_) if get(MemoryField::MappedUnrecorded).is_none() => caveats.push(
+            "the mappings are not known, and are not explained: the kernel's list was longer than 512 KiB, or not readable"
+                .into(),
+        ),
+        Some(_) => {}
     }
     if let (Some(known), Some(threads)) =
         (get(MemoryField::StackThreads), get(MemoryField::Threads))
@@ -364,6 +406,7 @@ mod tests {
             resident: resident_mib << 20,
             lines: lines.iter().map(line).collect(),
             caveats: Vec::new(),
+            ages: Vec::new(),
         }
     }
 

@@ -15,17 +15,16 @@ pub(super) struct Memory {
     names: Vec<&'static str>,
     /// In the order of time.
     readings: Vec<Reading>,
-    /// Remarks that limit the meaning of the last one.
-    caveats: Vec<String>,
 }
 
 /// A reading. Its lines have the number of a name, bytes, and the number of the text that says
-/// what would shrink them.
+/// what would shrink them. Its remarks are numbers of texts.
 #[derive(Serialize)]
 struct Reading {
     time_s: f64,
     resident: u64,
     lines: Vec<(usize, Number, i64)>,
+    remarks: Vec<i64>,
 }
 
 impl Memory {
@@ -38,7 +37,6 @@ impl Memory {
     ) -> Option<Memory> {
         let is_part = !profile.filtered.is_empty();
         let mut names: Vec<&'static str> = Vec::new();
-        let mut caveats = Vec::new();
         let mut readings = Vec::new();
         for moment in moments {
             let allocator = &profile.run.allocator;
@@ -61,13 +59,11 @@ impl Memory {
                 time_s: memory.reading.time_ns as f64 / 1e9,
                 resident: memory.resident,
                 lines: lines.collect(),
+                remarks: (memory.remarks())
+                    .map(|remark| tables.text(Some(remark)))
+                    .collect(),
             });
-            caveats = memory.caveats;
         }
-        (!readings.is_empty()).then_some(Memory {
-            names,
-            readings,
-            caveats,
-        })
+        (!readings.is_empty()).then_some(Memory { names, readings })
     }
 }

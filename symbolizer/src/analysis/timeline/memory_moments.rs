@@ -77,6 +77,7 @@ impl MemoryMoments {
                     .filter_map(|&row| fold.ledger().row_at(row))
                     .map(|row| row.totals.in_use.bytes_f64())
                     .sum(),
+                untouched: None,
             }),
         };
         let part = self.moments.partition_point(|ns| *ns < reading.time_ns);

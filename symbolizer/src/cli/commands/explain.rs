@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         note_life(&mut profile.run);
     }
     let mut symbols = args.places.symbols(&file, &profile)?;
-    let memory = ResidentMemory::of(&profile); // of the whole process
+    let memory = ResidentMemory::of(&profile, None); // of the whole process
     args.filter.apply(&mut profile, &mut symbols)?;
     let explanation = Explanation::of(&profile, &symbols);
     Destination::Stdout.write(|out| match args.json {

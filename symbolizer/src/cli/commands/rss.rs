@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::{
-    Bytes, Input, Moment, Percent, Printable, Profile, Reading, ResidentMemory, Temporary, View,
-    cut_front,
+    Bytes, Input, InputError, Moment, Percent, Printable, Profile, Reading, ResidentMemory,
+    Temporary, View, cut_front, has_blocks_in_mappings,
 };
 
 use crate::cli::commands::rss::pinning::Pinning;
@@ -29,7 +29,7 @@ use crate::cli::output::wrapped::{lines_of, write_wrapped};
 /// program ran (HEAPPROF_MEMORY_INTERVAL_MS). The last one is what the others do not explain. A
 /// negative line has what lines above count and is not resident. Beside each line stands what would
 /// shrink it. If the log has a reading of pages (`heapprof ctl PID pages`), the sites follow whose
-/// old blocks pin slabs.
+/// old blocks pin slabs. With a PID and without --at, the process takes both readings now.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A record log (.heaplog), or the process id of a program that runs under heapprof
@@ -51,13 +51,18 @@ pub(crate) struct Args {
 
 /// Most nanoseconds between the moment and the reading for which the heap is not read again.
 const NEAR_NS: u64 = 1_000_000;
+/// Most nanoseconds between the reading of the memory and one of pages that belongs to it.
+const PAGES_NEAR_NS: u64 = 2_000_000_000;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let named = log_of_named(&args.source)?;
     if let (Some((_, pid)), None) = (&named, &args.at) {
         // Now, and not as it was a while ago. If the process does not take a reading, the last one
         // says its time.
-        let _ = Attached::to(*pid).and_then(|process| process.ask("memory"));
+        let _ = Attached::to(*pid).and_then(|process| {
+            let _ = process.ask("pages");
+            process.ask("memory")
+        });
     }
     let file = named.map_or_else(|| args.source.clone(), |(log, _)| log);
     let input = Input::open(&file)?;
@@ -82,7 +87,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         profile = input.read_part(&at_reading, |_| {})?;
         profile.memory = Some(reading);
     }
-    let Some(memory) = ResidentMemory::of(&profile) else {
+    let pages = pages_near(&input, &profile)?;
+    let Some(memory) = ResidentMemory::of(&profile, pages.as_ref()) else {
         return Err(Failure::Asked(why_none(
             &file.display().to_string(),
             &profile,
@@ -93,6 +99,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         true => json::write(&profile, &memory, pinning.as_ref(), asked_ns, out),
         false => write_text(&profile, &memory, pinning.as_ref(), asked_ns, out),
     })
+}
+
+/// Returns the profile at a reading of pages near the reading of the memory, if the waterfall needs
+/// it and there is one.
+fn pages_near(input: &Input, profile: &Profile) -> Result<Option<Profile>, Failure> {
+    let Some(at_ns) = profile.memory.map(|reading| reading.time_ns) else {
+        return Ok(None);
+    };
+    if !has_blocks_in_mappings(profile) {
+        return Ok(None);
+    }
+    let found = match input.read_part(&pinning::at_pages(at_ns, 0), |_| {}) {
+        Err(InputError::NoPages { .. }) => return Ok(None),
+        found => found?,
+    };
+    let is_near = |at: u64| at.abs_diff(at_ns) <= PAGES_NEAR_NS;
+    Ok(Some(found).filter(|it| it.pages.is_some_and(|pages| is_near(pages.time_ns))))
 }
 
 fn why_none(file: &str, profile: &Profile) -> String {
@@ -182,7 +205,7 @@ fn write_text(
     }
     let mut notes: Vec<_> = memory.huge_pages().into_iter().collect();
     notes.extend(memory.limits());
-    notes.extend(memory.caveats.iter().cloned());
+    notes.extend(memory.remarks().map(str::to_owned));
     notes.extend(profile.conditions());
     if !notes.is_empty() {
         writeln!(out)?;

@@ -26,6 +26,6 @@ function drawWaterfall() {
   rows.push(row("resident", reading.resident, "", 0, reading.resident, "resident"));
   find("waterfall").tBodies[0].replaceChildren(...rows);
   const isPart = reading.lines.length === 0;
-  const words = isPart ? ["the lines are of all blocks, and this page is of a part"] : data.memory.caveats;
+  const words = isPart ? ["the lines are of all blocks, and this page is of a part"] : reading.remarks.map((remark) => data.texts[remark]);
   find("memory-notes").textContent = words.join("; ");
 }

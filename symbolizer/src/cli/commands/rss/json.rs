@@ -93,10 +93,10 @@ pub(super) fn write(
         })
     };
     let known = memory.reading.known();
-    let mut caveats = memory.caveats.clone();
+    let mut caveats: Vec<_> = memory.remarks().map(str::to_owned).collect();
     caveats.extend(profile.conditions());
     let mut head = Head::of(profile);
-    head.complete &= memory.is_complete();
+    head.complete &= memory.caveats.is_empty();
     let document = Document {
         head,
         time_ns: asked_ns,

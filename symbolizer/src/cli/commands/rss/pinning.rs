@@ -20,6 +20,19 @@ const MOST: usize = 5;
 /// Where a line goes on that is too wide.
 const INDENT: usize = 4;
 
+/// Asks for the blocks of at least an age, at the reading of pages that is nearest to a time.
+pub(super) fn at_pages(at_ns: u64, age_ns: u64) -> Reading {
+    Reading {
+        view: View::Survivors {
+            age_ns,
+            at: Moment::After(at_ns),
+        },
+        pasts: Some(Temporary::default()),
+        pages: true,
+        ..Reading::default()
+    }
+}
+
 /// The sites, at a reading of pages.
 pub(super) struct Pinning {
     /// The time of the reading.
@@ -40,16 +53,7 @@ impl Pinning {
         places: &SymbolArgs,
     ) -> Result<Option<Pinning>, Failure> {
         let age_ns = if at_ns > 2 * AGE_NS { AGE_NS } else { 0 };
-        let reading = Reading {
-            view: View::Survivors {
-                age_ns,
-                at: Moment::After(at_ns),
-            },
-            pasts: Some(Temporary::default()),
-            pages: true,
-            ..Reading::default()
-        };
-        let profile = match input.read_part(&reading, |_| {}) {
+        let profile = match input.read_part(&at_pages(at_ns, age_ns), |_| {}) {
             Err(InputError::NoPages { .. }) => return Ok(None),
             profile => profile?,
         };
