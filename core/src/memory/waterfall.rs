@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(40));
         assert_eq!(mib(&waterfall, MemoryPart::Untouched), Some(-30));
         assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(10));
-        // Of our jemalloc's blocks the detail tells the untouched pages, and nothing is in mappings.
+        // No block of our jemalloc lies in these mappings.
         let waterfall = Waterfall::of(&usual(), Some(both)).unwrap();
         assert_eq!(mib(&waterfall, MemoryPart::Untouched), None);
     }

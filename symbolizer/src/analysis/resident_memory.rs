@@ -88,8 +88,8 @@ impl ResidentMemory {
     /// Returns the waterfall of a profile with pasts, which tell the slack. `None`: it has no
     /// reading that tells the resident memory.
     ///
-    /// `pages` is the profile at a reading of pages near that time. Of the blocks that lie in
-    /// mappings, the pages that were never touched are known from it alone.
+    /// `pages` is the profile at a reading of pages near that time. It alone tells which pages were
+    /// never touched of the blocks that lie in mappings.
     pub fn of(profile: &Profile, pages: Option<&Profile>) -> Option<ResidentMemory> {
         let slack = profile.pasts.iter().map(|past| past.slack.bytes_f64());
         let blocks = (!profile.rows.is_empty()).then(|| BlocksInUse {
