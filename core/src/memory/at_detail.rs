@@ -1,9 +1,10 @@
 //! Numbers of a detail: what a later reading of the memory, without a detail, explains with them.
 //!
-//! Pages that were touched beyond those that the allocator took are in new mappings, up to their
-//! bytes. Pages that are missing were unmapped, up to the bytes of the mappings that are gone. If
-//! more are missing, the allocator has got pages that were not touched yet. A change without such a
-//! cause is not explained.
+//! If the allocator gave pages back and fewer touched ones are missing, the others were never
+//! touched. Pages that were touched beyond those that the allocator took are in new mappings, up to
+//! their bytes. Pages that are missing were unmapped, up to the bytes of the mappings that are gone.
+//! If more are missing, the allocator has got pages that were not touched yet. A change without
+//! such a cause is not explained.
 
 /// See the module's text. Bytes.
 #[derive(Debug, Clone, Copy)]
@@ -28,8 +29,11 @@ impl AtDetail {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
         match grown.checked_sub(expected) {
             Some(more) => {
+                let given_back = self.used.saturating_sub(used);
+                let never_touched = more.min(given_back).min(self.untouched);
                 let came = recorded.saturating_sub(self.recorded);
-                (self.untouched, signed(more.min(came)))
+                let in_new = (more - never_touched).min(came);
+                (self.untouched - never_touched, signed(in_new))
             }
             None => {
                 let missing = expected - grown;
@@ -58,6 +62,10 @@ mod tests {
         assert_eq!(then.explain(60, 64, 30), (30, 0));
         // Thirty pages of an old mapping or of blocks were touched: it is not known which.
         assert_eq!(then.explain(50, 90, 30), (24, 0));
+        // It gave twenty back, of which eight had been touched.
+        assert_eq!(then.explain(30, 52, 30), (12, 0));
+        // It gave all back. More touched pages are left than that explains.
+        assert_eq!(then.explain(0, 40, 30), (0, 0));
         // A mapping of 20 came, with at most these touched.
         assert_eq!(then.explain(50, 90, 50), (24, 20));
         assert_eq!(then.explain(50, 65, 50), (24, 5));

@@ -42,6 +42,11 @@ const MARKER_DETAILS: u64 = 200;
 const ROLLUP_PAGE_NS: u64 = 100;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
 const SMALL: u64 = 64 << 20;
+/// How often a detail is read until the allocator's bytes stay the same meanwhile, up to a part of
+/// them, or so many.
+const MOST_ATTEMPTS: u32 = 4;
+const MOST_CHANGE: u64 = 64;
+const LEAST_CHANGE: u64 = 1 << 20;
 /// A process that ends earlier has no detail at its end, which would exceed the share of details.
 const SHORT_NS: u64 = 1_000_000_000;
 /// ELF `p_flags` of a segment that can be written.
@@ -152,7 +157,7 @@ impl MemoryReadings {
         let mut reading = MemoryReading::at(now_ns.saturating_sub(start_ns));
         let (main_stack, most_resident) = read_status(&mut reading);
         self.most_resident = most_resident.unwrap_or(0);
-        let used = read_allocator(&mut reading);
+        let mut used = read_allocator(&mut reading);
         let mut ran_ns = clock::thread_ns().saturating_sub(began_ns);
         let has_time = match cause {
             // The kernel's walk through a large process would delay the program's end.
@@ -168,11 +173,24 @@ impl MemoryReadings {
         let recorded_bytes = recorded.bytes_of_mappings();
         let mut mapped = None;
         if has_time {
-            let mut detail = MemoryReading::at(0);
             let places = (main_stack, modules, recorded);
             let detail_ns = clock::thread_ns();
-            let heap;
-            (heap, mapped) = self.take_detail(&mut detail, (&reading, used), places, waiting);
+            let mut attempts_left = MOST_ATTEMPTS;
+            let (mut detail, heap) = loop {
+                attempts_left -= 1;
+                let mut detail = MemoryReading::at(0);
+                let heap;
+                (heap, mapped) = self.take_detail(&mut detail, (&reading, used), places, waiting);
+                // The counts are from before the pages, and from behind them.
+                let mut after = MemoryReading::at(clock::now_ns().saturating_sub(start_ns));
+                read_status(&mut after);
+                let used_after = read_allocator(&mut after);
+                let is_same = !has_changed((&reading, used), (&after, used_after));
+                if is_same || attempts_left == 0 {
+                    break (detail, heap);
+                }
+                (reading, used) = (after, used_after);
+            };
             self.at_detail = touched(&reading).zip(heap).map(|(touched, heap)| AtDetail {
                 used,
                 touched,
@@ -369,6 +387,17 @@ fn read_rollup(detail: &mut MemoryReading) {
 fn touched(reading: &MemoryReading) -> Option<u64> {
     let swapped = reading.get(Field::Swapped).unwrap_or(0);
     Some(reading.get(Field::Anonymous)?.saturating_add(swapped))
+}
+
+/// Returns true if the allocator's bytes or the touched pages are so different that pages which were
+/// read in between belong to neither.
+fn has_changed(before: (&MemoryReading, u64), after: (&MemoryReading, u64)) -> bool {
+    let change_of_pages = match touched(before.0).zip(touched(after.0)) {
+        Some((before, after)) => before.abs_diff(after),
+        None => 0,
+    };
+    let change = change_of_pages.max(before.1.abs_diff(after.1));
+    change > (before.1 / MOST_CHANGE).max(LEAST_CHANGE)
 }
 
 /// Reads the costly fields. Returns the touched pages of the allocator, if they can be told, and
