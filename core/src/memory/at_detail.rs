@@ -2,9 +2,9 @@
 //!
 //! If the allocator gave pages back and fewer touched ones are missing, the others were never
 //! touched. Pages that were touched beyond those that the allocator took are in new mappings, up to
-//! their bytes. Pages that are missing were unmapped, up to the bytes of the mappings that are gone.
-//! If more are missing, the allocator has got pages that were not touched yet. A change without
-//! such a cause is not explained.
+//! their bytes. Pages that are missing were unmapped, up to the bytes of the mappings that are
+//! gone. If more are missing, the allocator has got pages that were not touched yet. A change
+//! without such a cause is not explained.
 
 /// See the module's text. Bytes.
 #[derive(Debug, Clone, Copy)]

@@ -389,7 +389,7 @@ fn touched(reading: &MemoryReading) -> Option<u64> {
     Some(reading.get(Field::Anonymous)?.saturating_add(swapped))
 }
 
-/// Returns true if the allocator's bytes or the touched pages are so different that pages which were
+/// Returns true if the allocator's bytes or the touched pages differ so much that pages which were
 /// read in between belong to neither.
 fn has_changed(before: (&MemoryReading, u64), after: (&MemoryReading, u64)) -> bool {
     let change_of_pages = match touched(before.0).zip(touched(after.0)) {
