@@ -413,6 +413,9 @@ fn a_process_that_is_named_takes_a_reading_at_once() {
         let shown = Run::heapprof().args(["rss", "--json", &pid]).run().well();
         let Json(document) = Json::parse(&shown.stdout);
         let number = |key: &str| document[key].as_f64().unwrap();
+        // The kernel walks all page tables for it: not at a start, unless somebody asks.
+        let proportional = document["reading"]["proportional"].as_u64();
+        assert!(proportional.is_some_and(|bytes| bytes > 0), "{document:#}");
         (number("reading_ns"), number("resident_bytes"))
     };
     let (first_ns, _) = asked();

@@ -40,6 +40,8 @@ const ROLLUPS: u64 = 10_000;
 const MARKER_DETAILS: u64 = 200;
 /// Time on a processor for a page in a rollup, roughly.
 const ROLLUP_PAGE_NS: u64 = 100;
+/// Time up to which a rollup is taken on request: some 4 GiB of pages.
+const SHORT_ROLLUP_NS: u64 = 100_000_000;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
 const SMALL: u64 = 64 << 20;
 /// How often a detail is read until the allocator's bytes stay the same meanwhile, up to a part of
@@ -174,13 +176,15 @@ impl MemoryReadings {
         let mut mapped = None;
         if has_time {
             let places = (main_stack, modules, recorded);
+            let is_asked = cause == Cause::Request;
             let detail_ns = clock::thread_ns();
             let mut attempts_left = MOST_ATTEMPTS;
             let (mut detail, heap) = loop {
                 attempts_left -= 1;
                 let mut detail = MemoryReading::at(0);
                 let heap;
-                (heap, mapped) = self.take_detail(&mut detail, (&reading, used), places, waiting);
+                let counts = (&reading, used);
+                (heap, mapped) = self.take_detail(&mut detail, counts, is_asked, places, waiting);
                 // The counts are from before the pages, and from behind them.
                 let mut after = MemoryReading::at(clock::now_ns().saturating_sub(start_ns));
                 read_status(&mut after);
@@ -233,6 +237,7 @@ impl MemoryReadings {
         &mut self,
         detail: &mut MemoryReading,
         (reading, used): (&MemoryReading, u64),
+        is_asked: bool,
         places: (Option<u64>, &[Module], &RecordedMappings),
         waiting: Waiting<'_>,
     ) -> (Option<u64>, Option<Account>) {
@@ -247,10 +252,11 @@ impl MemoryReadings {
         self.find_cgroup();
         let detail_ns = clock::thread_ns();
         self.details.ran(detail_ns.saturating_sub(began_ns), now_ns);
-        // The first rollup waits until it has its share.
+        // The first rollup waits until it has its share. A short one is taken for who asks.
         let expected_ns = reading.get(Field::Resident).unwrap_or(0) / PAGE * ROLLUP_PAGE_NS;
         let is_early = now_ns.saturating_sub(self.start_ns) < expected_ns.saturating_mul(ROLLUPS);
-        if !is_early && self.rollups.allows(now_ns) {
+        let is_due = !is_early && self.rollups.allows(now_ns);
+        if is_due || is_asked && expected_ns < SHORT_ROLLUP_NS {
             read_rollup(detail);
             let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
             self.rollups.ran(ran_ns, now_ns);
