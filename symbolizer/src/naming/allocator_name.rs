@@ -37,7 +37,12 @@ fn kind_of(function: &str) -> &'static str {
         ("sn_rust_", "snmalloc"),
     ];
     const JEMALLOCS: [&str; 5] = ["mallocx", "rallocx", "xallocx", "je_", "rjem_"];
-    let known = KINDS.iter().find(|(begin, _)| function.starts_with(begin));
+    // A prefix may stand in front (`arrow_mi_free`).
+    let is_of = |begin: &str| {
+        let mut found = function.match_indices(begin);
+        found.any(|(at, _)| at == 0 || function[..at].ends_with('_'))
+    };
+    let known = KINDS.iter().find(|(begin, _)| is_of(begin));
     match known {
         Some((_, kind)) => kind,
         None if JEMALLOCS.iter().any(|part| function.contains(part)) => "jemalloc",
@@ -53,12 +58,14 @@ mod tests {
     fn kinds_are_known_by_their_functions() {
         for (function, kind) in [
             ("mi_heap_malloc", "mimalloc"),
+            ("arrow_mi_malloc_aligned", "mimalloc"),
             ("_rjem_malloc", "jemalloc"),
             ("je_arrow_mallocx", "jemalloc"),
             ("tc_newarray", "tcmalloc"),
             ("sn_rust_alloc", "snmalloc"),
             ("malloc", "allocator"),
             ("pool_get", "allocator"),
+            ("semi_get", "allocator"),
         ] {
             assert_eq!(kind_of(function), kind, "{function}");
         }
