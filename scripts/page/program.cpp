@@ -17,7 +17,8 @@ struct Session {
 };
 
 static std::vector<Session *> sessions;
-static std::deque<std::string> cache;
+// Never destroyed: a cache that is emptied as the program ends is none that is level.
+static auto &cache = *new std::deque<std::string>;
 static std::vector<std::string> pages_of_report;
 static volatile size_t sink;
 

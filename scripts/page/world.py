@@ -1,5 +1,6 @@
 """World: a recorded program, the page of its log, and a browser that shows the page."""
 
+import glob
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ from counterparts.environment import HEAPPROF, LIBRARY, ROOT, TARGET, check
 
 FOLDER = os.path.join(ROOT, "target", "report-page")
 PICTURES = os.path.join(FOLDER, "pictures")
+LONG_PATH = "/home/someone/projects/of-the-department/server/requests-and-sessions/source"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
 
@@ -23,19 +25,29 @@ class World:
 
     def __init__(self, playwright):
         self.folder = tempfile.TemporaryDirectory()
-        self.log = os.path.join(self.folder.name, "server.heaplog")
-        self.page_file = os.path.join(self.folder.name, "server.html")
-        source = os.path.join(ROOT, "scripts", "page", "program.cpp")
-        program = os.path.join(self.folder.name, "server")
-        subprocess.run(["g++", "-std=c++17", "-O1", "-g", "-pthread", "-o", program, source], check=True)
-        environment = dict(os.environ, LD_PRELOAD=LIBRARY, HEAPPROFILE=os.path.join(self.folder.name, "server"),
-                           HEAPPROF_SAMPLE_INTERVAL="4096", HEAPPROF_MEMORY_INTERVAL_MS="200",
-                           HEAP_PROFILE_ALLOCATION_INTERVAL="0", HEAP_PROFILE_INUSE_INTERVAL="0")
-        subprocess.run([program, "3000"], env=environment, check=True, timeout=600)
-        heapprof("report", self.log, "-o", self.page_file)
+        sources = os.path.join(ROOT, "scripts", "page")
+        self.program = os.path.join(self.folder.name, "server")
+        # A path that is too long for the table, wherever the sources are.
+        mapped = f"-ffile-prefix-map={sources}={LONG_PATH}"
+        subprocess.run(["g++", "-std=c++17", "-O1", "-g", "-pthread", mapped, "-o", self.program,
+                        os.path.join(sources, "program.cpp")], check=True)
+        self.log, self.page_file = self.recorded("server")
         self.browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         self.faults = []
         self.pages = []
+
+    def recorded(self, name, **settings):
+        """Returns the log of a run of the program, without older segments, and its page."""
+        log, page = (os.path.join(self.folder.name, f"{name}.{end}") for end in ("heaplog", "html"))
+        environment = dict(os.environ, LD_PRELOAD=LIBRARY, HEAPPROFILE=os.path.join(self.folder.name, name),
+                           HEAP_PROFILE_ALLOCATION_INTERVAL="0", HEAP_PROFILE_INUSE_INTERVAL="0")
+        environment.update({"HEAPPROF_SAMPLE_INTERVAL": "4096", "HEAPPROF_MEMORY_INTERVAL_MS": "200", **settings})
+        subprocess.run([self.program, "3000"], env=environment, check=True, timeout=600)
+        # Those of a log that rotated.
+        for segment in glob.glob(os.path.join(self.folder.name, f"{name}.*.heaplog")):
+            os.remove(segment)
+        heapprof("report", log, "-o", page)
+        return log, page
 
     def json(self, command, *words):
         return json.loads(heapprof(command, "--json", *words, self.log))

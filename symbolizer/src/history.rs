@@ -105,10 +105,10 @@ impl History {
             if birth.counts() {
                 let block = ledger.block_of(birth.live);
                 let weight = Weight::of(block.size, block.interval);
-                courses.stays(block.stack, birth.time_ns.max(self.since_ns), &weight);
+                courses.stays(block.stack, birth.time_ns, &weight);
             }
         }
-        Some(courses.finish(self.since_ns, time_ns))
+        Some(courses.finish(time_ns))
     }
 
     /// The blocks in use by their ids. Sums of floating-point numbers depend on their order, and a
@@ -125,6 +125,9 @@ impl History {
     pub(crate) fn begin_at(&mut self, since_ns: u64) {
         self.since_ns = since_ns;
         self.from_ns = self.from_ns.max(since_ns);
+        if let Some(courses) = &mut self.courses {
+            courses.begin_at(since_ns);
+        }
     }
 
     /// To be called when all blocks that were in use at that time have been told, and with them the
@@ -143,7 +146,7 @@ impl History {
         state.slack[0] += slack;
         state.slack[1] += slack_variance;
         if let Some(courses) = &mut self.courses {
-            courses.came(came.stack, came.time_ns.max(self.since_ns), weight);
+            courses.came(came.stack, came.time_ns, weight);
         }
         self.in_use.add(weight);
         if self.in_use.bytes_fixed() > self.largest {

@@ -63,6 +63,7 @@ pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
 pub use analysis::explain::forecast::{Forecast, Interval, LONGEST_S};
 pub use analysis::explain::kind::Kind;
 pub use analysis::explain::statement::Statement;
+pub use analysis::explain::whole_run::Earlier;
 pub use analysis::explain::{Churn, Explanation, Finding};
 pub use analysis::growth::Scale;
 pub use analysis::health::{Health, unsampled_bytes};

@@ -20,6 +20,7 @@
 //! Not here: which log and which file (`cli`).
 
 mod block_type;
+mod coarse;
 mod dimension;
 mod document;
 mod findings;

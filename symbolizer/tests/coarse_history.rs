@@ -116,7 +116,25 @@ fn timeline_marks_the_time_before_detail_as_coarse() {
     let page = folder.path().join("page.html").display().to_string();
     ok(&["report", &log, "-o", &page]);
     let page = std::fs::read_to_string(page).expect("a page");
-    assert!(page.contains("shows moments of the time before"));
+    let data = page
+        .split_once(r#"type="application/json">"#)
+        .expect("data")
+        .1;
+    let data = data.split_once("</script>").expect("its end").0;
+    let data: serde_json::Value = serde_json::from_str(data).expect("JSON");
+    let shown = data["coarse"].as_array().expect("moments");
+    assert_eq!((shown.len(), &data["from_s"]), (5, &18000.0.into()));
+    assert_eq!(shown[1]["time_s"], 7200.0);
+    assert_eq!(
+        (&shown[1]["bytes"], &shown[1]["highest"]),
+        (&20e6.into(), &21e6.into())
+    );
+    assert_eq!(shown[1]["sites"].as_array().map(Vec::len), Some(2));
+    let notes = data["notes"].to_string();
+    assert!(
+        notes.contains("of the time before, `timeline`, "),
+        "{notes}"
+    );
 
     let document = json(&["timeline", &log, "--json"]);
     let coarse = &document["coarse"];
@@ -133,6 +151,80 @@ fn timeline_marks_the_time_before_detail_as_coarse() {
     assert_eq!(moments[1]["largest"][1]["least_in_use_bytes"], 2e6);
     // By group or by site, the curves in detail are what they are without.
     assert_eq!(document["steps"].as_array().map(Vec::len), Some(200));
+}
+
+#[test]
+fn tables_and_pictures_of_the_timeline_begin_with_coarse_moments() {
+    let folder = folder();
+    let log = log(folder.path()).display().to_string();
+    let csv = ok(&["timeline", &log, "--csv", "--steps", "2", "--top", "1"]);
+    let lines: Vec<&str> = csv.lines().collect();
+    assert!(lines[0].ends_with(",coarse"), "{csv}");
+    let columns = lines[0].split(',').count();
+    assert!(
+        lines.iter().all(|line| line.split(',').count() == columns),
+        "{csv}"
+    );
+    assert_eq!(lines[2], "7200.000000,20000000,0,21000000,,,,1", "{csv}");
+    assert_eq!(lines.len(), 1 + 5 + 2);
+    let marks = lines[1..]
+        .iter()
+        .filter_map(|line| line.split(',').next_back());
+    assert_eq!(marks.collect::<String>(), "1111100");
+
+    let svg = ok(&["timeline", &log, "--svg", "--steps", "2"]);
+    let marked = svg.matches("coarse: the highest between moments").count();
+    assert_eq!(marked, 2, "{svg}");
+    let curve = svg
+        .split_once("<path class=\"coarse\" d=\"")
+        .expect("a curve")
+        .1;
+    let curve = curve.split_once('"').expect("its end").0;
+    // The whole run is 6 hours, from 100 to 940; detail begins with the fifth.
+    assert!(
+        curve.starts_with("M100.0 ") && curve.ends_with("H800.0"),
+        "{curve}"
+    );
+    assert_eq!(curve.matches('V').count(), 5);
+    assert!(svg.contains(">0 h</text>"), "{svg}");
+    // Without a coarse history, all is detail.
+    let whole = write(folder.path(), "whole.heaplog", &rotated(&[]));
+    let whole = whole.display().to_string();
+    let csv = ok(&["timeline", &whole, "--csv", "--steps", "2"]);
+    assert!(
+        csv.lines().skip(1).all(|line| line.ends_with(",0")),
+        "{csv}"
+    );
+    assert!(!ok(&["timeline", &whole, "--svg"]).contains("coarse"));
+}
+
+#[test]
+fn info_says_from_when_on_there_is_detail_and_from_when_on_moments() {
+    let folder = folder();
+    let log = log(folder.path()).display().to_string();
+    let document = json(&["info", "--json", &log]);
+    let history = &document["run"]["coarse_history"];
+    assert_eq!(history["moments"], 5);
+    assert_eq!(
+        (&history["since_ns"], &history["until_ns"]),
+        (&(60 * MINUTE).into(), &(300 * MINUTE).into())
+    );
+    let whole = write(folder.path(), "whole.heaplog", &rotated(&[]));
+    let whole = whole.display().to_string();
+    let document = json(&["info", "--json", &whole]);
+    assert!(document["run"]["coarse_history"].is_null());
+    let said = |log: &str| ok(&["info", log, "--width", "300"]);
+    let text = said(&log);
+    assert!(
+        text.contains("every moment from 18000.000 s on\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("5 moments from 3600.000 s on: of the time before"),
+        "{text}"
+    );
+    let text = said(&whole);
+    assert!(text.contains("nothing before that"), "{text}");
 }
 
 #[test]

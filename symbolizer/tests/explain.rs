@@ -270,7 +270,8 @@ fn every_key_is_documented() {
         "churn[].file",
         "churn[].line",
     ];
-    let documents = [of_changing, of_growing, of_cut];
+    let of_rotated = verdicts(&crate::explain_coarse::with_leak(&folder)).1;
+    let documents = [of_changing, of_growing, of_cut, of_rotated];
     are_documented_but("heapprof explain --json", &documents, &excused);
 }
 

@@ -339,7 +339,7 @@ fn info() {
     conforms_with(
         "heapprof info --json",
         &[&["info", "--json"], &["info", "--json", "--perf-map", &map]],
-        &[dump],
+        &[dump, crate::coarse_history::log(folder.path())],
     );
 }
 

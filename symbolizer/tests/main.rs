@@ -20,6 +20,7 @@ mod differences;
 mod emergency_pool;
 mod explain;
 mod explain_chance;
+mod explain_coarse;
 mod exporter_extremes;
 mod exporters;
 mod finding;

@@ -435,7 +435,7 @@ fn a_timelines_columns_are_no_formulas() {
     let args = ["--csv", "--top", "1", "--perf-map", map.to_str().unwrap()];
     let csv = ok(&[&["timeline", log.to_str().unwrap()], &args[..]].concat());
     let head = csv.lines().next().unwrap();
-    assert!(head.ends_with(",\"'=cmd|' /C calc'!A0\""), "{head}");
+    assert!(head.ends_with(",\"'=cmd|' /C calc'!A0\",coarse"), "{head}");
 }
 
 /// The picture of a log that rotated shows the time that is left, over the whole width. A long name

@@ -134,6 +134,26 @@ impl CoarsePast {
     }
 }
 
+impl Profile {
+    /// Returns what is known of the time before detail, in words; `None`: nothing.
+    pub fn before_detail(&self) -> Option<&'static str> {
+        self.run.checkpoint.as_ref()?;
+        match (self.run.is_joined, self.coarse.is_empty()) {
+            (true, _) => Some(
+                "of the time before, each process's own log shows moments: their coarse histories are not joined",
+            ),
+            (false, true) => None,
+            (false, false) if self.run.forked_from != 0 => Some(
+                "of the time before, `timeline` and the page of `report` show moments, without what the process \
+                 has from its parent",
+            ),
+            (false, false) => Some(
+                "of the time before, `timeline`, `top -m growth`, `explain` and the page of `report` use moments",
+            ),
+        }
+    }
+}
+
 impl CoarseSpan {
     /// Returns the bytes by which it grew each second.
     pub fn bytes_per_second(&self) -> f64 {

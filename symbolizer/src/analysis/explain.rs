@@ -10,12 +10,14 @@ pub(crate) mod conduct;
 pub(crate) mod forecast;
 pub(crate) mod kind;
 pub(crate) mod statement;
+pub(crate) mod whole_run;
 
 use heapprof_format::EndReason;
 
 use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;
-use crate::analysis::explain::kind::Kind;
+use crate::analysis::explain::kind::{FEWEST_RISES, Kind};
+use crate::analysis::explain::whole_run::{Earlier, Fall, Growth, WholeRun};
 use crate::history::courses::Course;
 use crate::model::amount::Amount;
 use crate::model::measure::Measure;
@@ -61,6 +63,8 @@ pub struct Finding {
     pub rises: usize,
     /// Samples that the verdict rests on.
     pub samples: u64,
+    /// What the coarse history adds.
+    pub earlier: Option<Earlier>,
 }
 
 /// A site that allocates much and frees it at once.
@@ -125,23 +129,33 @@ impl Explanation {
                 .chain([&mut whole])
                 .for_each(|course| *course = course.without(&stopped));
         }
-        let first = recorded(profile.courses.first);
         let most = profile.peak.map_or(0.0, |peak| peak.bytes.to_f64());
-        let peak_step = recorded(peak_step(profile));
+        let peak_step = peak_step(profile).map(recorded);
         let step_s = profile.courses.step_ns as f64 / 1e9;
         let least = MATTERS * most;
         let mut findings: Vec<Finding> = Vec::new();
-        for (key, sum) in map.keys().iter().zip(&sites) {
-            let Some(conduct) = Conduct::of(&sum.course, first) else {
+        let whole_run = WholeRun::of(profile, &map);
+        let growths = whole_run.as_ref().map(|it| it.growing(least));
+        for (site, (key, sum)) in map.keys().iter().zip(&sites).enumerate() {
+            let conduct = Conduct::of(&sum.course);
+            let growth = growths.as_ref().and_then(|all| all[site]);
+            let growth = growth.filter(|growth| {
+                let detail = conduct.as_ref();
+                detail.is_none_or(|conduct| growth.goes_on(conduct, step_s))
+            });
+            let Some(conduct) = conduct.or(growth.map(|_| Conduct::default())) else {
                 continue;
             };
-            let at_peak = sum.course.steps.get(peak_step);
+            let at_peak = peak_step.and_then(|step| sum.course.steps.get(step));
             let at_peak = at_peak.is_some_and(|step| step.high > conduct.highest / 2.0);
             // Blocks that are freed at once are churn, if they are many.
             let is_temporary = sum.temporary > MOSTLY * sum.allocated;
             let kind = Kind::of(&conduct, least, at_peak);
-            if let Some(kind) = kind.filter(|kind| kind.is_trouble() || !is_temporary) {
-                findings.push(Finding {
+            let in_detail = kind.filter(|kind| kind.is_trouble() || !is_temporary);
+            let growth = growth.filter(|_| in_detail != Some(Kind::Burst));
+            let kind = growth.map(|growth| growth.kind).or(in_detail);
+            if let Some(kind) = kind {
+                let mut finding = Finding {
                     kind,
                     site: key.clone(),
                     in_use: sum.in_use,
@@ -155,7 +169,17 @@ impl Explanation {
                     usual: conduct.usual,
                     rises: conduct.rises,
                     samples: conduct.samples,
-                });
+                    earlier: None,
+                };
+                if let Some(growth) = growth {
+                    finding.by_whole_run(&growth);
+                } else if let Some(whole_run) = &whole_run
+                    && kind.grows()
+                    && let Some(fall) = whole_run.fall(site, &sum.course, &sum.in_use)
+                {
+                    finding.by_fall(&fall);
+                }
+                findings.push(finding);
             }
         }
         findings.sort_by(|a, b| {
@@ -163,14 +187,15 @@ impl Explanation {
                 .partial_cmp(&(!b.kind.is_trouble(), -b.weight(), &b.site.function))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
-        let whole = Conduct::of(&whole, first);
+        let whole = Conduct::of(&whole);
         let forecast = profile.memory.zip(whole.as_ref());
         Explanation {
             findings,
             churn: churn(map.keys(), &sites),
             forecast: forecast
                 .and_then(|(reading, whole)| Forecast::of(&reading, whole, step_s, least)),
-            is_too_short: whole.is_none(),
+            is_too_short: whole.is_none()
+                && growths.is_none_or(|all| !all.iter().any(Option::is_some)),
         }
     }
 
@@ -190,6 +215,33 @@ impl Explanation {
 }
 
 impl Finding {
+    /// Rests the verdict on the growth over the whole run, in place of that in the detail.
+    fn by_whole_run(&mut self, growth: &Growth) {
+        (self.kind, self.gone) = (growth.kind, growth.gone);
+        (self.growth, self.growth_error) = (growth.rate, growth.error);
+        self.samples = self.samples.max(growth.samples);
+        if self.in_use.value > self.highest {
+            (self.highest, self.highest_ns) = (self.in_use.value, growth.end_ns);
+        }
+        self.earlier = Some(Earlier::Grown {
+            since_ns: growth.since_ns,
+            before: growth.before,
+        });
+    }
+
+    /// It had as much before, and old blocks went: that is no leak.
+    fn by_fall(&mut self, fall: &Fall) {
+        self.kind = match fall.rises >= FEWEST_RISES {
+            true => Kind::Periodic,
+            false => Kind::Backlog,
+        };
+        (self.gone, self.rises) = (fall.gone, fall.rises);
+        self.earlier = Some(Earlier::Fallen {
+            time_ns: fall.time_ns,
+            bytes: fall.bytes,
+        });
+    }
+
     /// The bytes that the order goes by.
     fn weight(&self) -> f64 {
         match self.kind {
@@ -215,10 +267,10 @@ fn stopped_steps(profile: &Profile) -> Vec<bool> {
     profile.courses.stopped(&run.stops_in_view(), end_ns)
 }
 
-/// The step of the peak.
-fn peak_step(profile: &Profile) -> usize {
+/// The step of the peak; `None`: it is before all that is known.
+fn peak_step(profile: &Profile) -> Option<usize> {
     let time_ns = profile.peak.map_or(0, |peak| peak.time_ns);
-    (time_ns / profile.courses.step_ns.max(1)) as usize
+    profile.courses.step_at(time_ns)
 }
 
 fn churn(keys: &[SiteKey], sites: &[SiteSum]) -> Vec<Churn> {
@@ -268,6 +320,6 @@ impl Profile {
             return None;
         }
         let last = levels.iter().rposition(|&level| level >= ENDING * usual)?;
-        Some((last as u64 + 1) * self.courses.step_ns)
+        Some(self.courses.begin_of(last + 1))
     }
 }

@@ -6,12 +6,14 @@
 //! ```
 //!
 //! The number of steps that a run has at its end is between half the most and the most, however
-//! long it lasts. Every stack has the same steps.
+//! long it lasts. Every stack has the same steps. They begin where the detail of a log does.
 
 use heapprof_core::Weight;
 
 /// The most steps.
 pub(crate) const MOST: usize = 128;
+/// The steps of the time before, for blocks that are still in use.
+const STEPS_BEFORE: u64 = 64;
 /// The length of a step at first, in nanoseconds.
 const FIRST_NS: u64 = 1_000_000;
 /// The part of a step that a low lasts at least: a realloc ends one block and, when it has copied
@@ -67,11 +69,15 @@ impl Sum {
     }
 }
 
-/// The course of one stack: its steps, from the beginning of the run on.
+/// The course of one stack: its steps, from the beginning of what is known on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Course {
     /// The steps.
     pub steps: Vec<CourseStep>,
+    /// Blocks from before the first step that are in use at the end, by [`Courses::before_ns`] of
+    /// their allocation; may be shorter than that time. They are among the first step's `stays`,
+    /// too.
+    pub before: Vec<Sum>,
 }
 
 impl Course {
@@ -94,7 +100,10 @@ impl Course {
         if let Some(last) = steps.last_mut() {
             last.merge_sums(&moved);
         }
-        Course { steps }
+        Course {
+            steps,
+            before: self.before.clone(),
+        }
     }
 }
 
@@ -111,34 +120,54 @@ impl CourseStep {
 /// The courses of all stacks.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Courses {
-    /// The length of a step, in nanoseconds. The first step begins with the run.
+    /// When the first step begins: with the run, or later, if the log rotated.
+    pub begin_ns: u64,
+    /// The length of a step, in nanoseconds.
     pub step_ns: u64,
-    /// The first step of which all is known: a log that rotates forgets what was before.
-    pub first: usize,
     /// By stack; may be shorter than the stacks.
     pub stacks: Vec<Course>,
 }
 
 impl Courses {
+    /// The length of a step of [`Course::before`], in nanoseconds. The first one begins with the
+    /// run.
+    pub(crate) fn before_ns(&self) -> u64 {
+        step_before(self.begin_ns)
+    }
+
+    /// Returns the step of that time; `None`: it is before the first one.
+    pub(crate) fn step_at(&self, time_ns: u64) -> Option<usize> {
+        let since = time_ns.checked_sub(self.begin_ns)?;
+        Some((since / self.step_ns.max(1)) as usize)
+    }
+
+    /// When a step begins, in nanoseconds.
+    pub(crate) fn begin_of(&self, step: usize) -> u64 {
+        (step as u64)
+            .saturating_mul(self.step_ns.max(1))
+            .saturating_add(self.begin_ns)
+    }
+
     /// Returns for each step up to `end_ns` whether recording was stopped for most of it. `stops`
     /// are beginnings and ends.
     pub(crate) fn stopped(&self, stops: &[(u64, u64)], end_ns: u64) -> Vec<bool> {
-        let step_ns = self.step_ns.max(1);
-        let is_stopped = |begin: u64| {
-            let end = (begin + step_ns).min(end_ns);
+        let is_stopped = |step: usize| {
+            let (begin, end) = (self.begin_of(step), self.begin_of(step + 1).min(end_ns));
             let parts = stops.iter();
             let parts = parts.map(|&(from, to)| to.min(end).saturating_sub(from.max(begin)));
             parts.sum::<u64>() > end.saturating_sub(begin) / 2
         };
         let steps = self.stacks.iter().map(|course| course.steps.len());
-        let steps = steps.max().unwrap_or_default() as u64;
-        (0..steps).map(|step| is_stopped(step * step_ns)).collect()
+        (0..steps.max().unwrap_or_default())
+            .map(is_stopped)
+            .collect()
     }
 }
 
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub(crate) struct CoursesSoFar {
+    begin_ns: u64,
     step_ns: u64,
     stacks: Vec<Running>,
 }
@@ -154,15 +183,34 @@ struct Running {
 impl Default for CoursesSoFar {
     fn default() -> CoursesSoFar {
         CoursesSoFar {
+            begin_ns: 0,
             step_ns: FIRST_NS,
             stacks: Vec::new(),
         }
     }
 }
 
+/// The length of a step of the time before `begin_ns`.
+fn step_before(begin_ns: u64) -> u64 {
+    begin_ns.div_ceil(STEPS_BEFORE).max(1)
+}
+
 impl CoursesSoFar {
+    /// Says that nothing is known of the time before, but the blocks that are in use then: those
+    /// that were told, and those that are told next.
+    pub(crate) fn begin_at(&mut self, begin_ns: u64) {
+        (self.begin_ns, self.step_ns) = (begin_ns, FIRST_NS);
+        for running in &mut self.stacks {
+            while running.course.steps.len() > 1 {
+                running.merge_steps();
+            }
+            running.last_ns = begin_ns;
+        }
+    }
+
     /// A block of the stack came.
     pub(crate) fn came(&mut self, stack: u32, time_ns: u64, weight: &Weight) {
+        let time_ns = time_ns.max(self.begin_ns);
         let step = self.step_at(time_ns);
         let step_ns = self.step_ns;
         let running = self.running(stack);
@@ -186,14 +234,22 @@ impl CoursesSoFar {
     /// A block of the stack that came then is in use at the end.
     pub(crate) fn stays(&mut self, stack: u32, born_ns: u64, weight: &Weight) {
         let step = self.step_at(born_ns);
+        let begin_ns = self.begin_ns;
         let running = self.running(stack);
         running.up_to(step);
         running.course.steps[step].stays.add(weight);
+        if born_ns < begin_ns {
+            let step = (born_ns / step_before(begin_ns)) as usize;
+            let before = &mut running.course.before;
+            if step >= before.len() {
+                before.resize(step + 1, Sum::default());
+            }
+            before[step].add(weight);
+        }
     }
 
-    /// The courses of all stacks, each with the steps up to `end_ns`. Before `since_ns`, nothing is
-    /// known.
-    pub(crate) fn finish(mut self, since_ns: u64, end_ns: u64) -> Courses {
+    /// The courses of all stacks, each with the steps up to `end_ns`.
+    pub(crate) fn finish(mut self, end_ns: u64) -> Courses {
         let last = self.step_at(end_ns);
         let step_ns = self.step_ns;
         let complete = |mut running: Running| {
@@ -201,8 +257,8 @@ impl CoursesSoFar {
             running.course
         };
         Courses {
+            begin_ns: self.begin_ns,
             step_ns: self.step_ns,
-            first: (since_ns / self.step_ns) as usize,
             stacks: self.stacks.into_iter().map(complete).collect(),
         }
     }
@@ -215,8 +271,9 @@ impl CoursesSoFar {
         &mut self.stacks[index]
     }
 
-    /// The step of that time. Makes steps longer until there is one.
+    /// The step of that time, or the first one. Makes steps longer until there is one.
     fn step_at(&mut self, time_ns: u64) -> usize {
+        let time_ns = time_ns.saturating_sub(self.begin_ns);
         while time_ns / self.step_ns >= MOST as u64 {
             self.step_ns = self.step_ns.saturating_mul(2);
             for running in &mut self.stacks {
@@ -297,7 +354,7 @@ mod tests {
             step_ns,
             stacks: courses,
             ..
-        } = courses.finish(0, 4 * MS);
+        } = courses.finish(4 * MS);
         assert_eq!(step_ns, MS);
         let lines = |course: &Course| -> Vec<[f64; 5]> {
             let line = |it: &CourseStep| {
@@ -334,7 +391,7 @@ mod tests {
             }
             courses.came(0, n * 2 * MS + 10, &Weight::of(1000 * n, 1));
         }
-        let Courses { stacks, .. } = courses.finish(0, 30 * MS);
+        let Courses { stacks, .. } = courses.finish(30 * MS);
         let lows: Vec<f64> = stacks[0].steps.iter().map(|step| step.low).collect();
         assert_eq!(lows[..6], [0.0, 0.0, 0.0, 1000.0, 1000.0, 2000.0]);
         assert_eq!(lows[29], 10_000.0);
@@ -351,12 +408,40 @@ mod tests {
             step_ns,
             stacks: courses,
             ..
-        } = courses.finish(0, 1000 * MS);
+        } = courses.finish(1000 * MS);
         assert_eq!(step_ns, 8 * MS);
         let steps = &courses[0].steps;
         assert_eq!(steps.len(), 126);
         assert_eq!(steps.iter().map(|it| it.came.bytes).sum::<f64>(), 10_000.0);
         assert!(steps.iter().all(|it| it.low == 0.0));
         assert!(steps[..125].iter().all(|it| it.high == 10.0));
+    }
+
+    #[test]
+    fn steps_begin_with_what_is_known() {
+        let mut courses = CoursesSoFar::default();
+        courses.begin_at(6400 * MS);
+        let block = |size| Weight::of(size, 1);
+        for (born_ms, size) in [(50, 100), (6399, 30)] {
+            courses.came(0, born_ms * MS, &block(size));
+            courses.stays(0, born_ms * MS, &block(size));
+        }
+        courses.came(0, 6402 * MS, &block(7));
+        courses.stays(0, 6402 * MS, &block(7));
+        let courses = courses.finish(6403 * MS);
+        assert_eq!((courses.begin_ns, courses.step_ns), (6400 * MS, MS));
+        let course = &courses.stacks[0];
+        let stays: Vec<f64> = course.steps.iter().map(|it| it.stays.bytes).collect();
+        assert_eq!(stays, [130.0, 0.0, 7.0, 0.0]);
+        assert_eq!(courses.before_ns(), 100 * MS);
+        assert_eq!((course.before.len(), course.before[0].bytes), (64, 100.0));
+        assert_eq!(course.before[63].bytes, 30.0);
+        assert_eq!(courses.step_at(6402 * MS), Some(2));
+        assert_eq!(courses.step_at(6399 * MS), None);
+        let stops = [(6000 * MS, 6401 * MS)];
+        assert_eq!(
+            courses.stopped(&stops, 6403 * MS)[..3],
+            [true, false, false]
+        );
     }
 }

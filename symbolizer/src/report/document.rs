@@ -10,6 +10,7 @@ use heapprof_format::ANY_LABEL;
 use serde::Serialize;
 
 use super::Report;
+use super::coarse::{self, Coarse};
 use super::findings::Findings;
 use super::memory::Memory;
 use super::number::{Moment, Number, Series, series, significant};
@@ -44,6 +45,8 @@ pub(super) struct Document<'a> {
     #[serde(flatten)]
     circumstances: RecordingConditions<'a>,
     findings: Findings,
+    /// The time before that of the steps.
+    coarse: Vec<Coarse>,
     steps: Steps,
     peak: Option<Peak>,
     spikes: Vec<OtherPeak>,
@@ -163,6 +166,7 @@ impl<'a> Document<'a> {
             notes: notes(profile),
             circumstances: RecordingConditions::of(profile),
             findings,
+            coarse: coarse::moments(profile, report.sites, &mut tables),
             steps: Steps {
                 end_s: steps.iter().map(|it| it.end_ns as f64 / 1e9).collect(),
                 in_use: numbers(|it| it.in_use.round()),
@@ -336,9 +340,9 @@ fn notes(profile: &Profile) -> Vec<String> {
         lines.push(format!(
             "the log rotated: the past is known from {:.3} s on{}",
             checkpoint.time_ns as f64 / 1e9,
-            match profile.coarse.is_empty() {
-                true => "",
-                false => "; `heapprof timeline` shows moments of the time before",
+            match profile.before_detail() {
+                Some(words) => format!("; {words}"),
+                None => String::new(),
             }
         ));
     }

@@ -68,12 +68,11 @@ pub(crate) struct Conduct {
 }
 
 impl Conduct {
-    /// Returns the conduct, from `first` on, the first step of which all is known. `None`: the time
-    /// is too short to say.
-    pub(crate) fn of(course: &Course, first: usize) -> Option<Conduct> {
+    /// Returns the conduct; `None`: the time is too short to say.
+    pub(crate) fn of(course: &Course) -> Option<Conduct> {
         let steps = &course.steps;
         let is_used = |step: &CourseStep| step.came.samples > 0 || step.high > 0.0;
-        let begin = first.max(steps.iter().position(is_used)?);
+        let begin = steps.iter().position(is_used)?;
         let len = steps.len().checked_sub(begin)?;
         if len < FEWEST_STEPS {
             return None;
@@ -103,7 +102,7 @@ impl Conduct {
         let middle = |step: &CourseStep| (step.low + step.high) / 2.0;
         let levels = levels(steps);
         let usual_at = {
-            let mut order: Vec<usize> = (first..steps.len()).collect();
+            let mut order: Vec<usize> = (0..steps.len()).collect();
             order.sort_by(|&a, &b| middle(&steps[a]).total_cmp(&middle(&steps[b])));
             order[order.len() / 2]
         };
@@ -167,6 +166,12 @@ impl Conduct {
 /// together, so those of their sum lie within the sums. The time of the high is that of a stack
 /// that has most of it.
 pub(crate) fn add(sum: &mut Course, course: &Course) {
+    if sum.before.len() < course.before.len() {
+        sum.before.resize(course.before.len(), Sum::default());
+    }
+    for (sum, before) in sum.before.iter_mut().zip(&course.before) {
+        sum.merge(before);
+    }
     if sum.steps.len() < course.steps.len() {
         sum.steps.resize(course.steps.len(), CourseStep::default());
     }
@@ -194,7 +199,7 @@ fn went_in_stops(steps: &[CourseStep]) -> f64 {
 
 /// Returns the bytes in use behind each of these steps, the first ones of the run. The variance is
 /// that of the blocks that are there.
-fn levels(steps: &[CourseStep]) -> Vec<Sum> {
+pub(crate) fn levels(steps: &[CourseStep]) -> Vec<Sum> {
     let (mut bytes, mut variance) = (0.0, 0.0);
     let level = |step: &CourseStep| {
         bytes += step.came.bytes - step.went.bytes;

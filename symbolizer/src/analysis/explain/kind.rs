@@ -32,6 +32,8 @@ const FEWEST_OF_GROWTH: u64 = 5;
 const STEADY: f64 = 0.15;
 /// The part of what is in use that counts as a change.
 const CHANGE: f64 = 0.1;
+/// The fewest rises of a periodic site.
+pub(crate) const FEWEST_RISES: usize = 3;
 /// The fewest samples whose coming and going says something.
 const FEWEST_SAMPLES: u64 = 20;
 /// The most samples that a few large blocks have.
@@ -59,25 +61,18 @@ impl Kind {
         )
     }
 
+    /// Returns true if it grows.
+    pub(crate) fn grows(self) -> bool {
+        matches!(self, Kind::Leak | Kind::GrowingBlock | Kind::Backlog)
+    }
+
     /// Returns the kind; `None`: it is none of these. `least` is the smallest number of bytes that
     /// matters to the program, `at_peak` true if the site has its most when the program has.
     pub(crate) fn of(conduct: &Conduct, least: f64, at_peak: bool) -> Option<Kind> {
-        let [second, third, fourth] = conduct.lows;
-        let growth = conduct.growth();
-        // If hardly anything is freed, a few samples prove that it grows, though not how much.
-        let only_comes = conduct.went < FEW_GONE * conduct.came;
-        let is_real =
-            growth > REAL * conduct.error || only_comes && conduct.late_samples >= FEWEST_OF_GROWTH;
-        let is_steady = third - second > STEADY * growth && fourth - third > STEADY * growth;
-        if growth > least && growth > CHANGE * fourth && is_real && is_steady {
-            return Some(
-                match conduct.gone < FEW_GONE || conduct.kept > ENOUGH_KEPT {
-                    true => Kind::Leak,
-                    false if conduct.staying_samples <= FEW_BLOCKS => Kind::GrowingBlock,
-                    false => Kind::Backlog,
-                },
-            );
+        if let Some(kind) = Kind::of_growth(conduct, least) {
+            return Some(kind);
         }
+        let [_, third, fourth] = conduct.lows;
         if conduct.highest < least {
             return None;
         }
@@ -86,7 +81,7 @@ impl Kind {
         if is_early && is_known && conduct.mean > least {
             return Some(Kind::OneTime);
         }
-        if conduct.rises >= 3 {
+        if conduct.rises >= FEWEST_RISES {
             return Some(Kind::Periodic);
         }
         if at_peak && is_burst(conduct) {
@@ -99,6 +94,25 @@ impl Kind {
             && conduct.highs[2] - fourth < conduct.mean / 2.0 + 2.0 * REAL * conduct.level_error;
         (is_level && conduct.went > CHANGE * conduct.mean && conduct.gone > FEW_GONE)
             .then_some(Kind::Cache)
+    }
+
+    /// Returns the kind of growth; `None`: it does not grow.
+    pub(crate) fn of_growth(conduct: &Conduct, least: f64) -> Option<Kind> {
+        let [second, third, fourth] = conduct.lows;
+        let growth = conduct.growth();
+        // If hardly anything is freed, a few samples prove that it grows, though not how much.
+        let only_comes = conduct.went < FEW_GONE * conduct.came;
+        let is_real =
+            growth > REAL * conduct.error || only_comes && conduct.late_samples >= FEWEST_OF_GROWTH;
+        let is_steady = third - second > STEADY * growth && fourth - third > STEADY * growth;
+        let grows = growth > least && growth > CHANGE * fourth && is_real && is_steady;
+        grows.then_some(
+            match conduct.gone < FEW_GONE || conduct.kept > ENOUGH_KEPT {
+                true => Kind::Leak,
+                false if conduct.staying_samples <= FEW_BLOCKS => Kind::GrowingBlock,
+                false => Kind::Backlog,
+            },
+        )
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::analysis::explain::forecast::{Forecast, LONGEST_S};
 use crate::analysis::explain::kind::Kind;
+use crate::analysis::explain::whole_run::Earlier;
 use crate::analysis::explain::{Churn, Explanation, Finding};
 use crate::model::confidence::Confidence;
 use crate::model::quantity::{Bytes, Percent};
@@ -122,23 +123,50 @@ fn evidence(finding: &Finding) -> String {
         Bytes(finding.highest),
         finding.highest_ns as f64 / 1e9
     );
+    let seconds = |ns: u64| format!("{:.1} s", ns as f64 / 1e9);
+    let (since, fallen) = match finding.earlier {
+        Some(Earlier::Grown { since_ns, before }) => (
+            format!(
+                " since {} ({} then, coarsely)",
+                seconds(since_ns),
+                Bytes(before)
+            ),
+            String::new(),
+        ),
+        Some(Earlier::Fallen { time_ns, bytes }) => (
+            String::new(),
+            format!(
+                "; coarsely, {} at {}, which went",
+                Bytes(bytes),
+                seconds(time_ns)
+            ),
+        ),
+        None => Default::default(),
+    };
     match finding.kind {
         Kind::Leak => format!(
-            "grows by {growth}; {in_use} in use; {gone} of the bytes in use halfway through the run are freed by its end"
+            "grows by {growth}{since}; {in_use} in use; {gone} of the bytes in use halfway through {} are freed by its end",
+            match since.is_empty() {
+                true => "the run",
+                false => "that time",
+            }
         ),
         Kind::GrowingBlock => {
             format!(
-                "grows by {growth}, in a block that is replaced by larger ones; {in_use} in use"
+                "grows by {growth}{since}, in a block that is replaced by larger ones; {in_use} in use"
             )
         }
         Kind::Backlog => format!(
-            "grows by {growth}; {in_use} in use; old blocks are freed ({gone}), but more come"
+            "grows by {growth}{since}; {in_use} in use; old blocks are freed ({gone}), but more come{fallen}"
         ),
         Kind::Burst => format!(
             "{highest}, near the peak of the program; half of the time no more than {}",
             Bytes(finding.usual)
         ),
-        Kind::Periodic => format!("rises and falls {} times, up to {highest}", finding.rises),
+        Kind::Periodic => format!(
+            "rises and falls {} times, up to {highest}{fallen}",
+            finding.rises
+        ),
         Kind::Cache => format!(
             "{in_use} in use, level; {} freed and replaced in the second half of the time",
             Bytes(finding.freed_late)

@@ -148,6 +148,7 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         fact(out, "setting", &format!("{name}={value}"))?;
     }
     write_segments(profile, out)?;
+    write_detail(profile, out)?;
     write_markers(run, out)?;
     if !profile.threads.is_empty() {
         fact(
@@ -294,6 +295,28 @@ fn write_health(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
+/// Writes from when on a rotated log has detail, and from when on moments.
+fn write_detail(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
+    let Some(checkpoint) = &profile.run.checkpoint else {
+        return Ok(());
+    };
+    let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
+    let detail = format!("every moment from {} on", seconds(checkpoint.time_ns));
+    fact(out, "in detail", &detail)?;
+    let Some(known) = profile.before_detail() else {
+        return fact(out, "coarsely", "nothing before that");
+    };
+    let moments = match profile.coarse.first() {
+        Some(first) => format!(
+            "{} moments from {} on: ",
+            profile.coarse.len(),
+            seconds(first.time_ns)
+        ),
+        None => String::new(),
+    };
+    fact(out, "coarsely", &format!("{moments}{known}"))
+}
+
 /// Writes which segments of a rotated log there are, and what is gone.
 fn write_segments(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let segments = &profile.account.segments;
@@ -339,10 +362,9 @@ fn write_segments(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
             out,
             "not kept",
             &format!(
-                "{} older segments, {}: totals and what is in use are exact all the same, every moment from {} on can be shown",
+                "{} older segments, {}: totals and what is in use are exact all the same",
                 checkpoint.segment - 1,
                 Bytes(checkpoint.bytes_before as f64),
-                seconds(checkpoint.time_ns)
             ),
         ),
         None => fact(out, "not kept", "nothing: all segments are here"),

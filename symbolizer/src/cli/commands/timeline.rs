@@ -1,6 +1,7 @@
 //! `heapprof timeline`: shows bytes in use and the rate of allocation over time.
 
 mod coarse;
+mod csv;
 mod json;
 mod peaks;
 mod svg;
@@ -9,7 +10,6 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use coarse::Coarse;
-use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{
     By, Bytes, Detail, GroupMap, Groups, Heights, Looks, Printable, Profile, Rows, SiteKey,
     SiteMap, Symbols, Timeline, ViewError, cut_function, cut_middle, timeline_of_log,
@@ -30,7 +30,7 @@ use crate::cli::output::wrapped::write_wrapped;
 /// Show bytes in use and the rate of allocation over time
 ///
 /// A line of text for each curve, and a list of the highest peaks with the sites that made each;
-/// --csv, --svg and --json for other programs. If the log rotated, text and JSON begin with moments
+/// --csv, --svg and --json for other programs. If the log rotated, all of them begin with moments
 /// of the time before its oldest segment. --top K adds the bytes in use of the K sites that
 /// held the most at these peaks; --by, of the processes, threads, types and so on.
 #[derive(Debug, clap::Args)]
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         true => Vec::new(),
         false => peaks::listed(&profile),
     };
-    let has_coarse = !profile.coarse.is_empty() && !args.csv && !args.svg;
+    let has_coarse = !profile.coarse.is_empty();
     let (named, coarse) = match most > 0 || !spikes.is_empty() || has_coarse {
         true => {
             let symbols = args.logs.symbols(&profile)?;
@@ -157,9 +157,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     Destination::of(args.output.as_ref()).write(|out| {
         if args.csv {
-            write_csv(&timeline, &curves.names, out)
+            csv::write(&timeline, &curves.names, &coarse, out)
         } else if args.svg {
-            svg::write(&timeline, &curves.names, &profile, out)
+            svg::write(&timeline, &curves.names, &coarse, &profile, out)
         } else if args.json {
             let names = (&curves.names[..], args.by);
             json::write(&timeline, names, &peaks, &coarse, &profile, out)
@@ -363,34 +363,6 @@ fn sparkline(values: &[f64], most: f64) -> String {
         BARS[((value / most * 8.0).ceil() as usize).clamp(1, 8) - 1]
     };
     values.iter().map(bar).collect()
-}
-
-fn write_csv(timeline: &Timeline<f64>, names: &[String], out: &mut impl Write) -> io::Result<()> {
-    write!(
-        out,
-        "seconds,in_use_bytes,in_use_error,highest_in_use_bytes,allocated_bytes,allocated_objects"
-    )?;
-    for name in names {
-        write!(out, ",{}", cell(name))?;
-    }
-    writeln!(out)?;
-    for step in &timeline.steps {
-        write!(
-            out,
-            "{:.6},{:.0},{:.0},{:.0},{:.0},{:.0}",
-            step.end_ns as f64 / 1e9,
-            step.in_use,
-            step.in_use_error,
-            step.highest,
-            step.allocated,
-            step.allocated_objects
-        )?;
-        for value in &step.groups {
-            write!(out, ",{value:.0}")?;
-        }
-        writeln!(out)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -21,9 +21,9 @@ pub(crate) fn note_what_is_kept(file: &Path, profile: &Profile) {
              lifetimes, heaptime, timeline) is of the time since; totals and what is in use are of the whole run{}",
             file.display(),
             checkpoint.time_ns as f64 / 1e9,
-            match profile.coarse.is_empty() {
-                true => "",
-                false => "; of the time before, `timeline` and `top -m growth` show moments",
+            match profile.before_detail() {
+                Some(words) => format!("; {words}"),
+                None => String::new(),
             }
         ));
     }

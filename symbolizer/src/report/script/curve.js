@@ -18,6 +18,12 @@ function curvesOf() {
     key: "highest", name: "highest in each step", points: highest.map((value, n) => [(times[n] + times[n + 1]) / 2, value]),
     amount: (moment) => (moment === 0 || moment > last ? null : highest[moment - 1]),
   }];
+  if (data.coarse.length > 0) {
+    curves.push({
+      key: "coarse", name: "coarse: the highest between moments, from before the oldest kept segment",
+      points: data.coarse.map(({ time_s, highest }) => [time_s, highest]), amount: () => null,
+    });
+  }
   if (data.memory) {
     curves.push({
       key: "resident", name: "resident (RSS)", points: data.memory.readings.map(({ time_s, resident }) => [time_s, resident]),
@@ -54,8 +60,12 @@ function highestOf({ points, error }, from, to) {
 
 const path = (points) => points.map(([x, y], n) => `${n ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
+/** A line whose height between two points is that of the later one: each is the highest of the time before it. */
+const stairs = (points, from) => points.map(([x, y], n) => `${n ? "V" : `M${from.toFixed(1)} `}${y.toFixed(1)}H${x.toFixed(1)}`).join("");
+
 function drawCurve(plot, { key, points, error }, x, y, floor) {
   const placed = points.map(([time, value]) => [x(time), y(value)]);
+  if (key === "coarse") return plot.append(svg("path", { class: "curve coarse", d: stairs(placed, x(0)) }));
   if (key === "in_use") {
     const edge = (sign) => points.map(([time, value], n) => [x(time), y(value + sign * error(n))]);
     if (!data.is_exact) plot.append(svg("path", { class: "band", d: `${path(edge(1))}${path(edge(-1).reverse()).replace("M", "L")}Z` }));

@@ -36,6 +36,6 @@ function chosenBy(data, link) {
   if (left_out.length > 0) chosen.left_out = left_out;
   const zoom = (said.get("zoom") ?? "").split(",").map(Number);
   const [from, to] = zoom;
-  if (zoom.length === 2 && data.from_s <= from && from < to && to <= data.duration_s) chosen.zoom = zoom;
+  if (zoom.length === 2 && beginOf(data) <= from && from < to && to <= data.duration_s) chosen.zoom = zoom;
   return chosen;
 }

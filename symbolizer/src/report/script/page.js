@@ -26,6 +26,7 @@ function makeChoices() {
   makePeaks();
   on("all", "click", () => chooseRange(0, last));
   on("whole-time", "click", () => (state.zoom = null));
+  on("detail-time", "click", () => zoomTo(data.from_s, data.duration_s));
   for (const id of ["search", "with-found", "regex"]) {
     on(id, id === "search" ? "input" : "change", () => {
       state.search = find("search").value.trim();

@@ -24,6 +24,23 @@ function showMoment(moment, at) {
   showTip(at?.x ?? box.left + place, at?.y ?? box.top + MARGIN.top, lines);
 }
 
+/** What is known of a coarse moment, beside the pointer. */
+function showCoarse(row, pointer) {
+  const { x, y, floor } = drawn;
+  const place = MARGIN.left + x(row.time_s);
+  const plusMinus = row.error > 0 ? ` ± ${bytes(row.error * data.standard_errors)}` : "";
+  const lines = [
+    `${seconds(row.time_s)} (before all that is known in detail)`,
+    `in use: ${bytes(row.bytes)}${plusMinus}`,
+    `highest since the moment before: ${bytes(row.highest)}`,
+    ...row.sites.map(([site, least]) => `${wordsOf(data, data.frames[site]).name}: at least ${bytes(least)}`),
+  ];
+  const hair = { class: "hair", x1: place, x2: place, y1: MARGIN.top, y2: MARGIN.top + floor + RATE_HEIGHT };
+  const point = { class: "point coarse", cx: place, cy: MARGIN.top + y(row.highest), r: 3.5 };
+  find("pointer").replaceChildren(svg("line", hair), svg("circle", point));
+  showTip(pointer.x, pointer.y, lines);
+}
+
 function hideMoment() {
   find("pointer")?.replaceChildren();
   hideTip();
@@ -31,10 +48,11 @@ function hideMoment() {
 
 /** The least part of the time that is shown: three steps. */
 function zoomTo(from, to) {
-  const least = Math.min((3 * (data.duration_s - data.from_s)) / last, data.duration_s - data.from_s);
+  const whole = data.duration_s - beginOf(data);
+  const least = Math.min((3 * (data.duration_s - data.from_s)) / last, whole);
   const length = Math.max(to - from, least);
-  const begin = Math.min(Math.max((from + to - length) / 2, data.from_s), data.duration_s - length);
-  state.zoom = length >= (data.duration_s - data.from_s) * 0.999 ? null : [begin, begin + length];
+  const begin = Math.min(Math.max((from + to - length) / 2, beginOf(data)), data.duration_s - length);
+  state.zoom = length >= whole * 0.999 ? null : [begin, begin + length];
 }
 
 function listenToTimeline() {
@@ -60,7 +78,11 @@ function listenToTimeline() {
     picture.setPointerCapture(event.pointerId);
   });
   picture.addEventListener("pointermove", (event) => {
-    if (!isDrag(event)) return showMoment(momentUnder(event), { x: event.clientX, y: event.clientY });
+    if (!isDrag(event)) {
+      const pointer = { x: event.clientX, y: event.clientY };
+      const row = coarseAt(data, time(event));
+      return row ? showCoarse(row, pointer) : showMoment(momentUnder(event), pointer);
+    }
     if (begun.is_range) {
       chooseRange(momentAt(data, begun.time), momentAt(data, time(event)));
       draw();

@@ -17,7 +17,7 @@ function ticks(least, most, number, base) {
 
 /** The part of the time that is shown, in seconds. */
 function shownTime() {
-  const [from, to] = state.zoom ?? [data.from_s, data.duration_s];
+  const [from, to] = state.zoom ?? [beginOf(data), data.duration_s];
   return [from, Math.max(to, from + 1e-9)];
 }
 

@@ -12,6 +12,15 @@ const spikeAt = (data, moment) => spikesOf(data)[moment - lastOf(data) - 1];
 /** How many moments there are beside 0. */
 const momentsOf = (data) => lastOf(data) + spikesOf(data).length;
 
+/** When the curve begins, in seconds after the start: with the coarse history, if the log has one. */
+const beginOf = (data) => (data.coarse.length > 0 ? 0 : data.from_s);
+
+/** The coarse moment whose state is nearest to a time before all that is known in detail; undefined: it is known in detail. */
+function coarseAt(data, time) {
+  if (time >= data.from_s) return undefined;
+  return data.coarse.reduce((near, it) => (Math.abs(it.time_s - time) <= Math.abs(near.time_s - time) ? it : near), data.coarse[0]);
+}
+
 /** The number of the peak; null: what was in use then is not known. */
 const peakOf = (data) => (data.peak?.is_known ? lastOf(data) + 1 : null);
 

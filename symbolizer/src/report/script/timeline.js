@@ -35,9 +35,15 @@ function drawTimeline() {
   drawn = { curves: visible, x, y, floor, from, to };
   drawLegend(curves);
   find("whole-time").hidden = state.zoom === null;
+  find("detail-time").hidden = data.coarse.length === 0 || from > data.from_s - 1e-6;
 }
 
 function drawBackground(plot, x, floor) {
+  if (data.coarse.length > 0) {
+    const made = svg("rect", { class: "coarse", x: x(0), width: Math.max(1, x(data.from_s) - x(0)), y: 0, height: floor + RATE_HEIGHT });
+    made.append(svg("title", {}, "coarse: the segments of this time are not kept"));
+    plot.append(made);
+  }
   for (const { from_s, to_s } of data.stops ?? []) {
     const made = svg("rect", { class: "stopped", x: x(from_s), width: Math.max(1, x(to_s) - x(from_s)), y: 0, height: floor });
     made.append(svg("title", {}, "nothing was recorded"));
@@ -66,14 +72,14 @@ function drawRate(plot, x, floor) {
 /** The markers of the program, and the peaks. */
 function drawMarks(plot, x, y, floor) {
   for (const { time_s, name } of data.markers) {
-    if (time_s < data.from_s) continue;
+    if (time_s < beginOf(data)) continue;
     const made = svg("line", { class: "marker", x1: x(time_s), x2: x(time_s), y1: 0, y2: floor + RATE_HEIGHT });
     made.append(svg("title", {}, `${seconds(time_s)}: ${name}`));
     plot.append(made);
   }
   if (state.hidden.has("in_use")) return;
   peaks.forEach(({ time_s, bytes: value }, n) => {
-    if (time_s < data.from_s) return;
+    if (time_s < beginOf(data)) return;
     const made = svg("circle", { class: "peak", cx: x(time_s), cy: y(value), r: n === 0 ? 4 : 3 });
     made.append(svg("title", {}, `peak ${n + 1}: ${bytes(value)} at ${seconds(time_s)}`));
     plot.append(made);

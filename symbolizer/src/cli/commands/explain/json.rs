@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Explanation, Finding, Json, Profile};
+use heapprof_symbolizer::{Earlier, Explanation, Finding, Json, Profile};
 use serde::Serialize;
 
 use crate::cli::output::document::Head;
@@ -38,6 +38,16 @@ struct FindingLine<'a> {
     freed_of_old: f64,
     rises: usize,
     samples: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    coarse: Option<Coarse>,
+}
+
+/// What the coarse history adds.
+#[derive(Serialize)]
+struct Coarse {
+    what: &'static str,
+    time_ns: u64,
+    in_use_bytes: f64,
 }
 
 #[derive(Serialize)]
@@ -82,6 +92,18 @@ impl<'a> From<&'a Finding> for FindingLine<'a> {
             freed_of_old: it.gone,
             rises: it.rises,
             samples: it.samples,
+            coarse: it.earlier.map(|earlier| match earlier {
+                Earlier::Grown { since_ns, before } => Coarse {
+                    what: "grown since",
+                    time_ns: since_ns,
+                    in_use_bytes: before,
+                },
+                Earlier::Fallen { time_ns, bytes } => Coarse {
+                    what: "fallen since",
+                    time_ns,
+                    in_use_bytes: bytes,
+                },
+            }),
         }
     }
 }

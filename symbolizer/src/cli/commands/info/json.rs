@@ -65,6 +65,7 @@ struct RunFacts<'a> {
     labels: BTreeMap<&'a str, usize>,
     segments: Vec<Segment>,
     checkpoint: Option<Checkpoint>,
+    coarse_history: Option<CoarseHistory>,
 }
 
 #[derive(Serialize)]
@@ -110,6 +111,14 @@ struct Checkpoint {
     segment: u32,
     time_ns: u64,
     bytes_before: u64,
+}
+
+/// The moments from before the checkpoint.
+#[derive(Serialize)]
+struct CoarseHistory {
+    moments: usize,
+    since_ns: u64,
+    until_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -363,6 +372,15 @@ fn run_facts(profile: &Profile) -> RunFacts<'_> {
             time_ns: checkpoint.time_ns,
             bytes_before: checkpoint.bytes_before,
         }),
+        coarse_history: profile
+            .coarse
+            .first()
+            .zip(profile.coarse.last())
+            .map(|(first, last)| CoarseHistory {
+                moments: profile.coarse.len(),
+                since_ns: first.time_ns,
+                until_ns: last.time_ns,
+            }),
     }
 }
 

@@ -58,6 +58,11 @@ impl Coarse {
         }
     }
 
+    /// The moments, in order of time.
+    pub(super) fn rows(&self) -> &[CoarseRow] {
+        &self.past.rows
+    }
+
     fn sites<'a>(&'a self, row: &'a CoarseRow) -> impl Iterator<Item = (&'a str, f64)> {
         let sites = row.sites.iter();
         sites.map(|it| (self.names[it.site].as_str(), it.least_bytes))

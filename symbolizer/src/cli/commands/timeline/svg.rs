@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Bytes, Printable, Profile, Timeline, cut_middle};
+use heapprof_symbolizer::{Bytes, CoarseRow, Printable, Profile, Timeline, cut_middle};
 
+use super::coarse::Coarse;
 use super::{begins_at, rate};
 
 /// Paul Tol's "bright" scheme, which colour-blind people can tell apart; the first is the whole's.
@@ -31,6 +32,8 @@ fn stroke(curve: usize) -> String {
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 100.0;
 const RIGHT: f64 = 20.0;
+/// The title of a chart and the words behind it that mark the coarse time.
+const LEGEND_OF_COARSE: f64 = 360.0;
 /// As many letters of a legend as are sure to stay within the picture.
 const LEGEND: usize = 110;
 
@@ -39,6 +42,7 @@ const LEGEND: usize = 110;
 pub(super) fn write(
     timeline: &Timeline<f64>,
     names: &[String],
+    coarse: &Coarse,
     profile: &Profile,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -74,7 +78,7 @@ pub(super) fn write(
     let steps = &timeline.steps;
     let mut in_use = vec![steps.iter().map(|step| step.highest).collect()];
     in_use.extend((0..names.len()).map(|i| steps.iter().map(|step| step.groups[i]).collect()));
-    let picture = Picture::of(timeline, profile);
+    let picture = Picture::of(timeline, coarse, profile);
     picture.chart(
         &Chart {
             top: 60.0,
@@ -82,6 +86,7 @@ pub(super) fn write(
             title: "in use",
             unit: "",
             curves: in_use,
+            coarse: coarse.rows(),
         },
         out,
     )?;
@@ -92,6 +97,7 @@ pub(super) fn write(
             title: "allocated per second",
             unit: "/s",
             curves: vec![rate(timeline)],
+            coarse: &[],
         },
         out,
     )?;
@@ -125,6 +131,8 @@ struct Chart<'a> {
     unit: &'a str,
     /// The first is filled.
     curves: Vec<Vec<f64>>,
+    /// What was in use before the time in detail.
+    coarse: &'a [CoarseRow],
 }
 
 /// What all charts share: the axis of time.
@@ -132,15 +140,22 @@ struct Picture<'a> {
     timeline: &'a Timeline<f64>,
     profile: &'a Profile,
     begin_s: f64,
+    /// When the steps begin: later, if there are coarse moments.
+    detail_s: f64,
     end_s: f64,
 }
 
 impl Picture<'_> {
-    fn of<'a>(timeline: &'a Timeline<f64>, profile: &'a Profile) -> Picture<'a> {
+    fn of<'a>(timeline: &'a Timeline<f64>, coarse: &Coarse, profile: &'a Profile) -> Picture<'a> {
+        let detail_s = begins_at(profile) as f64 / 1e9;
         Picture {
             timeline,
             profile,
-            begin_s: begins_at(profile) as f64 / 1e9,
+            begin_s: match coarse.rows().is_empty() {
+                true => detail_s,
+                false => 0.0,
+            },
+            detail_s,
             end_s: profile.run.duration_ns as f64 / 1e9,
         }
     }
@@ -157,7 +172,9 @@ impl Picture<'_> {
 
     fn chart(&self, chart: &Chart<'_>, out: &mut impl Write) -> io::Result<()> {
         let (top, height, title) = (chart.top, chart.height, chart.title);
-        let most = chart.curves.iter().flatten().copied().fold(0.0, f64::max);
+        let coarse = chart.coarse.iter().map(|row| row.highest);
+        let values = chart.curves.iter().flatten().copied().chain(coarse);
+        let most = values.fold(0.0, f64::max);
         let limit = nice(most);
         let y = |value: f64| top + height - height * value / limit;
         writeln!(
@@ -165,6 +182,7 @@ impl Picture<'_> {
             "<text x=\"{LEFT}\" y=\"{:.1}\">{title}</text>",
             top - 8.0
         )?;
+        self.coarse_time(chart, out)?;
         self.stops(chart, out)?;
         for i in 0..=4 {
             let value = limit * f64::from(i) / 4.0;
@@ -180,7 +198,7 @@ impl Picture<'_> {
             )?;
         }
         for (i, curve) in chart.curves.iter().enumerate() {
-            let mut path = format!("M{:.1} {:.1}", self.x(self.begin_s), y(0.0));
+            let mut path = format!("M{:.1} {:.1}", self.x(self.detail_s), y(0.0));
             for (value, step) in curve.iter().zip(&self.timeline.steps) {
                 let until = (step.end_ns as f64 / 1e9).min(self.end_s);
                 path.push_str(&format!("V{:.1}H{:.1}", y(*value), self.x(until)));
@@ -199,6 +217,18 @@ impl Picture<'_> {
                 stroke(i)
             )?;
         }
+        if !chart.coarse.is_empty() {
+            let mut path = format!("M{:.1} {:.1}", self.x(self.begin_s), y(0.0));
+            for row in chart.coarse {
+                let until = self.x(row.time_ns as f64 / 1e9);
+                path.push_str(&format!("V{:.1}H{until:.1}", y(row.highest)));
+            }
+            writeln!(
+                out,
+                "<path class=\"coarse\" d=\"{path}\" fill=\"none\" stroke=\"{}\" stroke-dasharray=\"6 3\" stroke-width=\"1.5\"/>",
+                COLOURS[0]
+            )?;
+        }
         for (s, label) in ticks(self.begin_s, self.end_s) {
             writeln!(
                 out,
@@ -209,6 +239,24 @@ impl Picture<'_> {
             )?;
         }
         Ok(())
+    }
+
+    /// Light grey: only moments are known, and no rate.
+    fn coarse_time(&self, chart: &Chart<'_>, out: &mut impl Write) -> io::Result<()> {
+        if self.begin_s == self.detail_s {
+            return Ok(());
+        }
+        let (from, to) = (self.x(self.begin_s), self.x(self.detail_s));
+        writeln!(
+            out,
+            "<rect x=\"{from:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\" fill=\"#f7f7f7\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#555\" font-size=\"11\">coarse: the highest between moments</text>",
+            chart.top,
+            to - from,
+            chart.height,
+            to.max(LEFT + LEGEND_OF_COARSE),
+            chart.top - 8.0
+        )
     }
 
     /// Grey: nothing was recorded.

@@ -1,0 +1,323 @@
+//! Whole run: what the coarse history of a log that rotated says of the time before its detail.
+//!
+//! ```text
+//!   moments, the largest stacks          detail
+//!   ├────┼────┼────┼────┼────┼────┼────┼─────────┤
+//!   from           half                 begin   end
+//! ```
+//!
+//! A moment names the eight stacks with the most bytes. A stack is judged only if each moment from
+//! its first one on names it: of the others, only an upper bound is known.
+
+use crate::analysis::explain::conduct::{Conduct, levels};
+use crate::analysis::explain::kind::Kind;
+use crate::history::courses::{Course, Courses, Sum};
+use crate::model::amount::Amount;
+use crate::model::change::REAL;
+use crate::model::profile::Profile;
+use crate::model::span::Cut;
+use crate::naming::site::SiteMap;
+use heapprof_format::CoarseMoment;
+
+/// The stacks that a moment names, if there are as many.
+const NAMED: usize = 8;
+/// The fewest moments of a quarter whose least says anything.
+const FEWEST_MOMENTS: usize = 4;
+/// The part of the growth of single stacks that their site must have grown by: otherwise other
+/// stacks of the site shrank.
+const OF_SITE: f64 = 0.5;
+/// The part of the earlier growth that must have gone on in the detail.
+const GOES_ON: f64 = 0.25;
+/// The part of what a site had that is left when it has fallen.
+const FALLEN: f64 = 2.0 / 3.0;
+
+/// What is known of a site from before the detail.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Earlier {
+    /// The verdict rests on it: the site has grown since that time.
+    Grown {
+        /// The first moment, in nanoseconds.
+        since_ns: u64,
+        /// Bytes in use then.
+        before: f64,
+    },
+    /// The site had as much before, and it went.
+    Fallen {
+        /// When, in nanoseconds.
+        time_ns: u64,
+        /// The least bytes in use then.
+        bytes: f64,
+    },
+}
+
+/// The growth of a site since the first moment that names its growing stacks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Growth {
+    pub(crate) kind: Kind,
+    pub(crate) since_ns: u64,
+    pub(crate) before: f64,
+    /// In bytes a second, with its standard error.
+    pub(crate) rate: f64,
+    pub(crate) error: f64,
+    /// See [`Conduct::gone`].
+    pub(crate) gone: f64,
+    /// Samples that are in use at the end, and when that is.
+    pub(crate) samples: u64,
+    pub(crate) end_ns: u64,
+    /// Bytes by which the stacks grew.
+    bytes: f64,
+}
+
+/// A fall of a site that grows in the detail.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Fall {
+    pub(crate) time_ns: u64,
+    pub(crate) bytes: f64,
+    /// The part of it that is gone.
+    pub(crate) gone: f64,
+    /// How often the site rose, the present rise included.
+    pub(crate) rises: usize,
+}
+
+/// The totals of a stack.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    allocated: f64,
+    /// Square bytes.
+    variance: f64,
+    in_use: f64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct WholeRun<'a> {
+    moments: &'a [CoarseMoment],
+    courses: &'a Courses,
+    map: &'a SiteMap,
+    totals: Vec<Totals>,
+    /// How many stacks each site has.
+    stacks: Vec<usize>,
+    end_ns: u64,
+}
+
+impl<'a> WholeRun<'a> {
+    /// `None`: there is no coarse history, or it is of other blocks than the profile.
+    pub(crate) fn of(profile: &'a Profile, map: &'a SiteMap) -> Option<WholeRun<'a>> {
+        let run = &profile.run;
+        let is_of_all = run.span.is_none_or(|span| span.from == Cut::Nothing);
+        if profile.coarse.is_empty() || !is_of_all || run.forked_from != 0 {
+            return None;
+        }
+        let mut totals = vec![Totals::default(); profile.stacks.len()];
+        for row in &profile.rows {
+            let sum = &mut totals[row.stack as usize];
+            sum.allocated += row.totals.allocated.bytes_f64();
+            sum.variance += row.totals.allocated.bytes_error().powi(2);
+            sum.in_use += row.totals.in_use.bytes_f64();
+        }
+        let mut stacks = vec![0; map.keys().len()];
+        for site in (0..totals.len() as u32).filter_map(|stack| map.own(stack)) {
+            stacks[site] += 1;
+        }
+        Some(WholeRun {
+            moments: &profile.coarse,
+            courses: &profile.courses,
+            map,
+            totals,
+            stacks,
+            end_ns: run.span.map_or(run.duration_ns, |span| span.to.time_ns()),
+        })
+    }
+
+    /// Returns the growth of each site that grows, by site. `least` is the smallest number of bytes
+    /// that matters to the program.
+    pub(crate) fn growing(&self, least: f64) -> Vec<Option<Growth>> {
+        let mut sites: Vec<Option<Growth>> = vec![None; self.map.keys().len()];
+        for stack in 0..self.totals.len() as u32 {
+            let site = self.map.own(stack);
+            let Some((site, growth)) = site.zip(self.of_stack(stack, least)) else {
+                continue;
+            };
+            let sum = match sites[site] {
+                None => growth,
+                Some(other) => other.with(&growth),
+            };
+            sites[site] = Some(sum);
+        }
+        for (site, growth) in sites.iter_mut().enumerate() {
+            *growth = growth.filter(|it| self.most_growth(site, it.since_ns) > OF_SITE * it.bytes);
+        }
+        sites
+    }
+
+    /// Returns the last time that a site which grows by `growth` in the detail had as much as at
+    /// the end, and lost it.
+    pub(crate) fn fall(&self, site: usize, course: &Course, in_use: &Amount) -> Option<Fall> {
+        let least: Vec<f64> = (self.moments.iter())
+            .map(|moment| self.named(moment, site).0)
+            .collect();
+        let place = least.iter().rposition(|&bytes| bytes >= in_use.value)?;
+        let (bytes, time_ns) = (least[place], self.moments[place].time_ns);
+        let later = self.moments[place + 1..].iter();
+        let later = later.map(|moment| self.most(moment, site));
+        let in_detail = levels(&course.steps);
+        let low = (in_detail.iter().map(|level| level.bytes))
+            .chain(later)
+            .fold(f64::INFINITY, f64::min);
+        let fell = low < FALLEN * bytes && bytes - low > REAL * in_use.error();
+        let old = sum(self.before(course, time_ns)).bytes;
+        fell.then_some(Fall {
+            time_ns,
+            bytes,
+            gone: (1.0 - old / bytes).clamp(0.0, 1.0),
+            rises: self.rises(site, &least) + 1,
+        })
+    }
+
+    /// Returns how often a site rises over the moments, by the least that it had.
+    fn rises(&self, site: usize, least: &[f64]) -> usize {
+        let highest = least.iter().copied().fold(0.0, f64::max);
+        let (mut rises, mut is_low) = (0, true);
+        for (moment, &bytes) in self.moments.iter().zip(least) {
+            if is_low && bytes > highest * 2.0 / 3.0 {
+                (rises, is_low) = (rises + 1, false);
+            }
+            is_low |= self.most(moment, site) < highest / 3.0;
+        }
+        rises
+    }
+
+    /// Returns the growth of a stack.
+    fn of_stack(&self, stack: u32, least: f64) -> Option<Growth> {
+        let bytes_of = |moment: &CoarseMoment| {
+            let mut named = moment.largest.iter();
+            Some((moment.time_ns, named.find(|it| it.0 == stack)?.1 as f64))
+        };
+        let first = self.moments.iter().position(|it| bytes_of(it).is_some())?;
+        let moments = self.moments[first..].iter().map(bytes_of);
+        let moments: Vec<(u64, f64)> = moments.collect::<Option<_>>()?;
+        let since_ns = moments[0].0;
+        let length_ns = self.end_ns.checked_sub(since_ns)?;
+        let part =
+            |eighths: u64| since_ns + (u128::from(length_ns) * u128::from(eighths) / 8) as u64;
+        // The detail alone judges what is mostly detail.
+        if part(4) > self.courses.begin_ns {
+            return None;
+        }
+        let course = self.courses.stacks.get(stack as usize)?;
+        // In the first step, the blocks of the checkpoint are told one by one.
+        let steps = course.steps.iter().enumerate().skip(1);
+        let in_detail =
+            steps.map(|(n, step)| (self.courses.begin_of(n + 1).min(self.end_ns), step.low));
+        let points: Vec<(u64, f64)> = moments.iter().copied().chain(in_detail).collect();
+        let low = |quarter: u64| {
+            let (from, to) = (part(2 * quarter), part(2 * quarter + 2));
+            let of_quarter = points.iter().filter(|it| from < it.0 && it.0 <= to);
+            let enough = of_quarter.clone().count() >= FEWEST_MOMENTS;
+            enough.then(|| of_quarter.map(|it| it.1).fold(f64::INFINITY, f64::min))
+        };
+        let at = |eighths: u64| {
+            let place = moments.partition_point(|it| it.0 <= part(eighths));
+            let (time_ns, bytes) = moments[place.saturating_sub(1)];
+            (bytes, sum(self.before(course, time_ns)))
+        };
+        let totals = self.totals[stack as usize];
+        let all = sum(course.steps.iter().map(|step| step.stays));
+        // The two ends differ by the blocks that came in between and stay, and by those that were
+        // there and went.
+        let (then, of_then) = at(3);
+        let went_variance =
+            (then - of_then.bytes).max(0.0) * totals.variance / totals.allocated.max(1.0);
+        let (old, of_old) = at(4);
+        let conduct = Conduct {
+            lows: [low(1)?, low(2)?, low(3)?],
+            error: ((all.variance - of_then.variance).max(0.0) + went_variance).sqrt(),
+            gone: (1.0 - of_old.bytes / old.max(1.0)).clamp(0.0, 1.0),
+            // No more went in the second half, and no less came.
+            came: totals.in_use - of_old.bytes,
+            went: totals.allocated - totals.in_use,
+            late_samples: all.samples - of_old.samples,
+            staying_samples: all.samples,
+            ..Conduct::default()
+        };
+        let seconds = length_ns as f64 / 2e9;
+        Some(Growth {
+            kind: Kind::of_growth(&conduct, least)?,
+            since_ns,
+            before: moments[0].1,
+            rate: conduct.growth() / seconds,
+            error: conduct.error / seconds,
+            gone: conduct.gone,
+            samples: all.samples,
+            end_ns: self.end_ns,
+            bytes: conduct.growth(),
+        })
+    }
+
+    /// The blocks of a course that are in use at the end and came before that time, by steps that
+    /// end up to then.
+    fn before<'c>(&self, course: &'c Course, time_ns: u64) -> impl Iterator<Item = Sum> + use<'c> {
+        let steps = (time_ns / self.courses.before_ns()) as usize;
+        course.before.iter().take(steps).copied()
+    }
+
+    /// The bytes of the named stacks of a site, and how many stacks of the site are not named.
+    fn named(&self, moment: &CoarseMoment, site: usize) -> (f64, usize) {
+        let named = moment.largest.iter();
+        let named = named.filter(|(stack, _)| self.map.own(*stack) == Some(site));
+        let (bytes, count) = named.fold((0.0, 0), |(bytes, count), (_, more)| {
+            (bytes + *more as f64, count + 1)
+        });
+        (bytes, self.stacks[site] - count)
+    }
+
+    /// The most bytes that a site had at a moment.
+    fn most(&self, moment: &CoarseMoment, site: usize) -> f64 {
+        let (bytes, others) = self.named(moment, site);
+        let least = moment.largest.iter().map(|it| it.1).min();
+        let least = least.filter(|_| moment.largest.len() >= NAMED);
+        bytes + least.unwrap_or(0) as f64 * others as f64
+    }
+
+    /// The most that a site has grown since a moment.
+    fn most_growth(&self, site: usize, since_ns: u64) -> f64 {
+        let stacks = self.totals.iter().zip(0..);
+        let of_site = stacks.filter(|(_, stack)| self.map.own(*stack) == Some(site));
+        let in_use: f64 = of_site.map(|(totals, _)| totals.in_use).sum();
+        let moment = self.moments.iter().find(|it| it.time_ns == since_ns);
+        in_use - moment.map_or(0.0, |moment| self.named(moment, site).0)
+    }
+}
+
+impl Growth {
+    /// The growth of two stacks of a site. The verdict is that on the one that grows more.
+    fn with(self, other: &Growth) -> Growth {
+        let larger = if other.bytes > self.bytes {
+            *other
+        } else {
+            self
+        };
+        Growth {
+            before: self.before + other.before,
+            rate: self.rate + other.rate,
+            error: self.error.hypot(other.error),
+            bytes: self.bytes + other.bytes,
+            samples: self.samples + other.samples,
+            ..larger
+        }
+    }
+
+    /// Returns false if the detail, a step of which takes `step_s` seconds, shows that the growth
+    /// has ended.
+    pub(crate) fn goes_on(&self, detail: &Conduct, step_s: f64) -> bool {
+        let most = detail.growth() + REAL * detail.error;
+        most >= GOES_ON * self.rate * detail.span * step_s
+    }
+}
+
+fn sum(sums: impl IntoIterator<Item = Sum>) -> Sum {
+    sums.into_iter().fold(Sum::default(), |mut sum, it| {
+        sum.merge(&it);
+        sum
+    })
+}
