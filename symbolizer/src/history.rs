@@ -293,12 +293,18 @@ impl History {
     pub(crate) fn finish(mut self, ledger: &Ledger, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {
         let live = self.in_order();
         self.live = NumberMap::default();
+        let seconds = time_ns.saturating_sub(self.from_ns) as f64 / 1e9;
         for birth in live {
             let block = ledger.block_of(birth.live);
             let weight = Weight::of(block.size, block.interval);
             // A block that was there all the time did not grow.
             if birth.time_ns > self.from_ns {
                 self.grew(&birth, &weight, time_ns);
+            } else if birth.counts() {
+                self.rows
+                    .row(birth.live.row)
+                    .growth
+                    .stayed(&weight, seconds);
             }
             if !birth.counts() {
                 continue;
@@ -314,7 +320,6 @@ impl History {
                     .lives(lived_ns, weight.objects_f64());
             }
         }
-        let seconds = time_ns.saturating_sub(self.from_ns) as f64 / 1e9;
         (self.rows.pasts(self.pages, seconds), self.lifetimes)
     }
 

@@ -311,6 +311,37 @@ fn a_burst_that_is_over_is_past() {
     }
 }
 
+/// A burst at the very end is no growth over the run, and neither is one on a table.
+#[test]
+fn a_burst_at_the_end_is_late() {
+    for (interval, leaks) in [(4096, "real"), (1, "exact")] {
+        let mut log = LogBuilder::new(interval);
+        log.module("/bin/server", 0x1000, 0x1000);
+        let sites = [0x1100, 0x1200, 0x1300].map(|frame| log.stack(&[0x1010, frame, 0x1020]));
+        for _ in 0..150 {
+            log.alloc(sites[2], 2000);
+        }
+        for second in 0..100 {
+            log.wait(S);
+            log.alloc(sites[0], 3000);
+            if second == 96 {
+                (0..200).for_each(|_| _ = log.alloc(sites[1], 1000));
+                (0..500).for_each(|_| _ = log.alloc(sites[2], 1999));
+            }
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.heaplog");
+        std::fs::write(&file, log.end()).unwrap();
+        let file = file.to_str().unwrap();
+        let text = ok(&["top", file, "-m", "growth", "--width", "0"]);
+        for (site, verdict) in [("+0xff]", leaks), ("+0x1ff]", "late"), ("+0x2ff]", "late")] {
+            let line = text.lines().find(|line| line.contains(site));
+            assert!(line.is_some_and(|line| line.contains(verdict)), "{text}");
+        }
+        assert!(text.contains("late: came near the end"), "{text}");
+    }
+}
+
 /// `top` adds up by site, and `tree` by path. The whole is the same, and each node is the sum of
 /// its own part and its children.
 #[test]

@@ -54,6 +54,8 @@ impl Scale {
             Trend::Small => Verdict::Small,
             Trend::Noise if is_exact && is_past => Verdict::Past,
             Trend::Real if is_past => Verdict::Past,
+            Trend::Noise if is_exact && growth.is_late() => Verdict::Late,
+            Trend::Real if growth.is_late() => Verdict::Late,
             Trend::Noise | Trend::Real if is_exact => Verdict::Exact,
             Trend::Real => Verdict::Real,
             Trend::Noise => Verdict::Noise,
@@ -121,7 +123,7 @@ mod tests {
         // 10 a second less for 4 s, and 19 or less at the end: most of it is gone.
         let falls = |error, left| {
             let falls = Amount::of(-10.0, error, 40).beside(100.0);
-            falls.with_left(left, 4.0)
+            falls.with_left(left, left, 4.0)
         };
         assert_eq!(scale.verdict(&falls(3.0, 19.0)), Verdict::Past);
         assert_eq!(scale.verdict(&falls(3.0, 20.0)), Verdict::Real);
@@ -130,8 +132,21 @@ mod tests {
         all += falls(0.0, 20.0);
         assert_eq!(scale.verdict(&all), Verdict::Exact);
         // A leak whose blocks are freed as the program ends.
-        let freed = growth(3.0, 100.0).with_left(0.0, 4.0);
+        let freed = growth(3.0, 100.0).with_left(20.0, 0.0, 4.0);
         assert_eq!(scale.verdict(&freed), Verdict::Real);
+        // 40 over the window, of which the half is there on average; or it is there at the end only.
+        let rises = |mean, last| growth(3.0, 100.0).with_left(mean, last, 4.0);
+        for (mean, last, expected) in [
+            (20.0, 40.0, Verdict::Real),
+            (8.9, 40.0, Verdict::Real),
+            (8.8, 40.0, Verdict::Late),
+            // A base of 60, with 20 more at the end than the line leads to, or 100 more.
+            (60.0, 100.0, Verdict::Real),
+            (60.0, 160.0, Verdict::Real),
+            (60.0, 161.0, Verdict::Late),
+        ] {
+            assert_eq!(scale.verdict(&rises(mean, last)), expected, "{mean} {last}");
+        }
         let none = Amount::of(0.0, 0.0, 0).beside(100.0);
         assert_eq!(scale.verdict(&none), Verdict::Small);
         let of_many = Scale { all: 2e4, ..scale };

@@ -119,8 +119,8 @@ fn colour(change: &Change) -> Color {
     match change.verdict() {
         _ if change.difference() == 0.0 => GREY,
         Verdict::Noise | Verdict::Small | Verdict::Past => GREY,
-        Verdict::Exact | Verdict::Real if grew => rgb(239, 138, 98),
-        Verdict::Exact | Verdict::Real => rgb(103, 169, 207),
+        Verdict::Exact | Verdict::Real | Verdict::Late if grew => rgb(239, 138, 98),
+        Verdict::Exact | Verdict::Real | Verdict::Late => rgb(103, 169, 207),
         Verdict::Unknown if grew => rgb(253, 219, 199),
         Verdict::Unknown => rgb(209, 229, 240),
     }

@@ -125,6 +125,14 @@ impl Sums {
         self.bytes.add(bytes, bytes_variance, l, q);
     }
 
+    /// A sample that was there all the time, of that many seconds: no growth.
+    pub(crate) fn stayed(&mut self, weight: &Weight, seconds: f64) {
+        let (l, q) = (seconds, seconds * seconds);
+        self.objects.add(weight.objects_f64(), 0.0, l, q);
+        self.bytes
+            .add(weight.bytes_f64_with_variance().0, 0.0, l, q);
+    }
+
     /// The slope over a window of that many seconds.
     pub(crate) fn over(&self, seconds: f64) -> Slope {
         let (objects_per_second, objects_error) = self.objects.slope(seconds);
@@ -192,6 +200,15 @@ mod tests {
         let growth = sums.over(10.0);
         assert!((growth.bytes_mean - 950.0).abs() < 1e-9, "{growth:?}");
         assert!((growth.objects_mean - 1.3).abs() < 1e-9, "{growth:?}");
+        sums.stayed(&Weight::of(700, 1), 10.0);
+        let with_it = sums.over(10.0);
+        assert!((with_it.bytes_mean - 1650.0).abs() < 1e-9, "{with_it:?}");
+        let slope = |it: &Slope| it.bytes_per_second;
+        assert!(
+            (slope(&with_it) - slope(&growth)).abs() < 1e-9,
+            "{with_it:?}"
+        );
+        assert_eq!(with_it.samples, 2);
         assert_eq!(growth.scale(growth.bytes_mean, 1000.0), 100.0);
         assert_eq!(
             growth.scale(growth.bytes_mean, 0.0),

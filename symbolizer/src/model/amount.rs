@@ -20,7 +20,19 @@ pub struct Amount {
     /// The part of a growth, below nothing, that is due to memory of which little is left at the
     /// window's end.
     pub past: f64,
+    /// What is in use beside a growth on average, and at the end, divided by the window's length; 0
+    /// for other amounts.
+    pub mean: f64,
+    /// See [`mean`](Amount::mean).
+    pub last: f64,
 }
+
+/// A growth is late if its slope over the window makes more of the average in use. A line that
+/// rises all the time makes 2 of it, and one that rises in the last third 4.7. A block that is there
+/// at the last moment makes 6.
+const LATE_SLOPE: f64 = 4.5;
+/// A growth is late if the end has more of what the line through the curve leads to.
+const LATE_END: f64 = 2.0;
 
 impl Amount {
     /// That of a metric: rounded, as [`Numbers`] are.
@@ -39,6 +51,8 @@ impl Amount {
             samples,
             scale: 0.0,
             past: 0.0,
+            mean: 0.0,
+            last: 0.0,
         }
     }
 
@@ -47,16 +61,29 @@ impl Amount {
         Amount { scale, ..self }
     }
 
-    /// The same, of the slope of what is in use over a time, with so much in use at its end. If
+    /// The same, of the slope of what is in use over a time, with so much in use on average, and at
+    /// its end. If
     /// what goes leaves as much behind, the slope falls by one and a half times what is left at
     /// most, divided by the length. If it falls by more than twice that, most of the memory is
     /// gone. A slope upwards does not tell: a program may free all that it has as it ends.
-    pub(crate) fn with_left(self, at_the_end: f64, seconds: f64) -> Amount {
+    pub(crate) fn with_left(self, mean: f64, at_the_end: f64, seconds: f64) -> Amount {
         let is_past = -self.value * seconds > 2.0 * at_the_end;
+        let a_second = |amount: f64| if seconds > 0.0 { amount / seconds } else { 0.0 };
         Amount {
             past: if is_past { self.value } else { 0.0 },
+            mean: a_second(mean),
+            last: a_second(at_the_end),
             ..self
         }
+    }
+
+    /// Returns true if a growth is that of the last moments: nearly all memory is there only then,
+    /// or far more than what the slope leads to.
+    pub(crate) fn is_late(&self) -> bool {
+        let leads_to = self.mean + self.value / 2.0;
+        self.value > 0.0
+            && self.mean > 0.0
+            && (self.value > LATE_SLOPE * self.mean || self.last > LATE_END * leads_to)
     }
 
     /// Its standard error.
@@ -77,5 +104,7 @@ impl AddAssign for Amount {
         self.samples += other.samples;
         self.scale += other.scale;
         self.past += other.past;
+        self.mean += other.mean;
+        self.last += other.last;
     }
 }

@@ -43,6 +43,8 @@ pub enum Verdict {
     Small,
     /// A slope downwards of memory that came and went: little of it is left at the end.
     Past,
+    /// A slope upwards of memory that came at the end: a state, which may be a burst.
+    Late,
     /// Noise may have made it.
     Noise,
     /// The inputs do not say how exact they are, or what is the same in both.
@@ -57,6 +59,7 @@ impl Verdict {
             Verdict::Real => "real",
             Verdict::Small => "small",
             Verdict::Past => "past",
+            Verdict::Late => "late",
             Verdict::Noise => "noise",
             Verdict::Unknown => "unknown",
         }

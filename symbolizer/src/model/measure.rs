@@ -421,7 +421,7 @@ impl Measure {
                 let at_the_end = profile.rows[row].totals.in_use.bytes_f64();
                 Amount::of(growth.bytes_per_second, growth.bytes_error, growth.samples)
                     .beside(growth.scale(growth.bytes_mean, at_the_end))
-                    .with_left(at_the_end, growth.seconds)
+                    .with_left(growth.bytes_mean, at_the_end, growth.seconds)
             }
             Measure::GrowthObjects => {
                 let growth = &past.growth;
@@ -432,7 +432,7 @@ impl Measure {
                     growth.samples,
                 )
                 .beside(growth.scale(growth.objects_mean, at_the_end))
-                .with_left(at_the_end, growth.seconds)
+                .with_left(growth.objects_mean, at_the_end, growth.seconds)
             }
             // All mappings are recorded, and none is an estimate.
             Measure::Mapped => Amount::of(past.mapped as f64, 0.0, 1),

@@ -255,7 +255,8 @@ const REMARK_INDENT: usize = 4;
 /// The meaning of the verdicts on growth.
 fn words_of_verdicts(is_sampled: bool) -> String {
     let small = format!(
-        "small: less than {} % of what the line, or {} % of what all have in use; past: falls, as most of it is gone",
+        "small: less than {} % of what the line, or {} % of what all have in use; past: falls, as most of it is gone; \
+         late: came near the end, which may be a burst (`heapprof explain` tells)",
         100.0 * LEAST_OF_OWN,
         100.0 * LEAST_OF_ALL
     );
