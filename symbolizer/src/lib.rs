@@ -58,7 +58,7 @@ mod report;
 pub use access::Access;
 pub use analysis::coarse_past::{CoarsePast, CoarseRow, CoarseSite, CoarseSpan};
 pub use analysis::completeness::Recorded;
-pub use analysis::diff::{Diff, DiffSite, Differences, SourceLine, Unlike};
+pub use analysis::diff::{Diff, DiffSite, Differences, SourceLine, SourcePlace, Unlike};
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
 pub use analysis::explain::forecast::{Forecast, Interval, LONGEST_S};
 pub use analysis::explain::kind::Kind;

@@ -601,6 +601,32 @@ fn diff() {
     );
 }
 
+/// The lines of a difference in JSON are those of its table.
+#[test]
+fn a_difference_has_the_lines_of_its_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = crate::common::server_log(1);
+    let server = write(folder.path(), "server.heaplog", &server);
+    let (_fixture, homonyms) = homonyms(folder.path());
+    let files = [&server.display().to_string(), homonyms.as_str()];
+    let command = [&["diff", "--force"][..], &files].concat();
+    let document = parsed(&stdout(&heapprof(&[&command[..], &["--json"]].concat())));
+    let table = stdout(&heapprof(&[&command[..], &["--width", "0"]].concat()));
+    let sites = document["sites"].as_array().expect("sites").iter();
+    let inits: Vec<_> = sites.filter(|site| site["function"] == "init").collect();
+    assert_eq!(inits.len(), 2, "{document}");
+    for site in inits {
+        let (file, line) = (&site["source"]["file"], &site["source"]["line"]);
+        let place = format!("{}:{line}", file.as_str().expect("a file"));
+        assert!(
+            place.contains("/a.c:2") || place.contains("/b.c:2"),
+            "{place}"
+        );
+        let row = table.lines().find(|row| row.ends_with(&place));
+        assert!(row.is_some_and(|row| row.contains("init (")), "{table}");
+    }
+}
+
 #[test]
 fn export() {
     conforms("heapprof export -f json", &[&["export", "-f", "json"]]);

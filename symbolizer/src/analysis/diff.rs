@@ -16,6 +16,7 @@
 mod sites;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
 
 use crate::analysis::completeness::Recorded;
 use crate::analysis::noise::Sampling;
@@ -43,6 +44,24 @@ pub struct SourceLine {
     pub line: u32,
 }
 
+/// The lines of a site: one line, or several of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourcePlace {
+    /// The file, as the debug information names it.
+    pub file: String,
+    /// `None`: several lines, or an unknown one.
+    pub line: Option<u32>,
+}
+
+impl fmt::Display for SourcePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.file),
+            None => f.write_str(&self.file),
+        }
+    }
+}
+
 /// All changes, in no order.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Diff {
@@ -52,7 +71,7 @@ pub struct Diff {
     pub lines: HashMap<DiffSite, SourceLine>,
     /// The file and line of a site of one line, and the file of a site of several. They are those
     /// of the second profile, if the site is in it.
-    pub places: HashMap<DiffSite, String>,
+    pub places: HashMap<DiffSite, SourcePlace>,
     /// The change of everything.
     pub total: Change,
 }
@@ -61,12 +80,13 @@ pub struct Diff {
 type Places = BTreeSet<(String, Option<u32>)>;
 
 /// Returns the line that all of them are, or the file; `None`: they are several files.
-fn in_words(places: &Places) -> Option<String> {
+fn place_of(places: &Places) -> Option<SourcePlace> {
     let (file, line) = places.first()?;
-    match line {
-        Some(line) if places.len() == 1 => Some(format!("{file}:{line}")),
-        _ => (places.iter().all(|(other, _)| other == file)).then(|| file.clone()),
-    }
+    let is_one_file = places.iter().all(|(other, _)| other == file);
+    is_one_file.then(|| SourcePlace {
+        file: file.clone(),
+        line: line.filter(|_| places.len() == 1),
+    })
 }
 
 /// The parts of a difference, before they are added up by site or by stack.
@@ -234,7 +254,7 @@ impl<'a> Differences<'a> {
         diff.places = places
             .filter_map(|(site, [before, after])| {
                 let of_side = if after.is_empty() { before } else { after };
-                Some((site, in_words(&of_side)?))
+                Some((site, place_of(&of_side)?))
             })
             .collect();
         let nameless = self.nameless();
@@ -488,7 +508,7 @@ mod tests {
                 let line = Some(line).filter(|&line| line > 0);
                 (file.to_owned(), line)
             });
-            in_words(&places.collect())
+            place_of(&places.collect()).map(|place| place.to_string())
         };
         assert_eq!(words(&[("a.c", 7)]).as_deref(), Some("a.c:7"));
         assert_eq!(words(&[("a.c", 7), ("a.c", 9)]).as_deref(), Some("a.c"));

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
     By, Change, Count, Cut, Diff, DiffGraph, DiffSite, Differences, Input, InputError, Limit,
-    Measure, Moment, Pace, Profile, REAL, Reading, Span, Unlike, View, note_life,
+    Measure, Moment, Pace, Profile, REAL, Reading, SourcePlace, Span, Unlike, View, note_life,
     paired_difference_of_log,
 };
 
@@ -512,7 +512,8 @@ fn write_table(
     };
     table.row(row(&diff.total, "(all)", ""));
     for (site, change) in changes {
-        let place = diff.places.get(*site).unwrap_or(&site.module);
+        let place = diff.places.get(*site).map(SourcePlace::to_string);
+        let place = place.as_ref().unwrap_or(&site.module);
         table.row(row(change, &site.title(), place));
     }
     table.write(stdout_width(), out)?;

@@ -29,8 +29,16 @@ struct Site<'a> {
     /// The end of the file's path, if functions of that name are in several files.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a str>,
+    /// The line of the site, or the file of its lines.
+    source: Option<Source<'a>>,
     #[serde(flatten)]
     numbers: Numbers<'a>,
+}
+
+#[derive(Serialize)]
+struct Source<'a> {
+    file: &'a str,
+    line: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -68,6 +76,10 @@ pub(super) fn write(
         function: &place.function,
         module: &place.module,
         file: place.file.as_deref(),
+        source: diff.places.get(*place).map(|source| Source {
+            file: &source.file,
+            line: source.line,
+        }),
         numbers: Numbers::of(change),
     });
     let document = Document {
