@@ -159,7 +159,7 @@ fn what_grows_over_the_whole_run_is_found() {
         (&"grown since".into(), &0.0.into())
     );
     let backlog = findings.iter().find(|it| it["kind"] == "backlog");
-    // Of 6 blocks of 300 KB and 30 of 40 KB, the latter stay.
+    // There were 6 blocks of 300 KB and 30 of 40 KB, which stay.
     let gone = backlog.expect("a backlog")["freed_of_old"]
         .as_f64()
         .expect("a number");

@@ -56,11 +56,11 @@ fn a_program_says_where_its_dumps_go() {
         __attribute__((weak)) void HeapProfilerStop(void);
         __attribute__((weak)) void HeapProfilerDump(const char *);
         void *kept[100];
-        int main(void)
+        int main(int count, char **words)
         {
             for (int i = 0; i < 100; i++)
                 kept[i] = malloc(24001);
-            HeapProfilerStart("from-api");
+            HeapProfilerStart(count > 1 ? words[1] : "from-api");
             for (int i = 0; i < 50; i++)
                 free(kept[i]);
             if (chdir("/") != 0)
@@ -87,4 +87,12 @@ fn a_program_says_where_its_dumps_go() {
     assert!(numbers.allocated_bytes >= 100 * 24001, "{numbers:?}");
     let last = fs::read_to_string(ran.folder().join("from-api.0002.heap")).unwrap();
     assert!(last.contains("Exiting"), "{last}");
+    // In a folder, they have the name of the log.
+    let ran = Run::compiled("starts", PROGRAM, &[])
+        .arg(".")
+        .interval(1)
+        .run()
+        .well();
+    let names = [1, 2].map(|n| format!("heapprof.starts.{}.000{n}.heap", ran.pid));
+    assert_eq!(ran.files_ending(".heap"), names);
 }

@@ -374,16 +374,21 @@ fn somebody_elses_dump_is_not_overwritten() {
 }
 
 /// A folder is no prefix of names: each process in it has its own names, and no line reports an
-/// existing file.
+/// existing file. A slash at its end is not needed, and a link leads to it.
 #[test]
 fn a_folder_has_files_named_for_each_process() {
-    for is_absolute in [false, true] {
+    for words in [
+        "ABSOLUTE/",
+        "ABSOLUTE",
+        "records/",
+        "records",
+        "records/.",
+        "link",
+    ] {
         let run = Run::fixture("fork_child").arg("exit").interval(1);
         let folder = run.folder().join("records");
-        let prefix = match is_absolute {
-            true => format!("{}/", folder.display()),
-            false => "records/".into(),
-        };
+        let prefix = words.replace("ABSOLUTE", &folder.display().to_string());
+        std::os::unix::fs::symlink("records", run.folder().join("link")).unwrap();
         fs::create_dir(&folder).unwrap();
         let ran = run.env("HEAPPROFILE", prefix).run().well();
         assert_eq!(ran.stderr, "");
@@ -401,6 +406,27 @@ fn a_folder_has_files_named_for_each_process() {
         }
         expected.sort();
         assert_eq!(names, expected);
+    }
+}
+
+/// The folder in which the program starts, and the one above: their names are no prefixes.
+#[test]
+fn a_dot_is_the_folder_itself() {
+    for dots in [".", "..", "./"] {
+        let run = Run::fixture("exit_ways").arg("return").interval(1);
+        let start = run.folder().join("start");
+        fs::create_dir(&start).unwrap();
+        let ran = run.inside(&start).env("HEAPPROFILE", dots).run().well();
+        let folder = ran.folder().join("start").join(dots);
+        let mut names: Vec<String> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.starts_with("heapprof.") || name.starts_with('.'))
+            .collect();
+        names.sort();
+        let expected = ["0001.heap", "heaplog"];
+        let expected = expected.map(|end| format!("heapprof.exit_ways.{}.{end}", ran.pid));
+        assert_eq!(names, expected, "{dots}");
     }
 }
 

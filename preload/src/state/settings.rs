@@ -12,6 +12,7 @@ use heapprof_format::{ATTACHED, TAPPED};
 
 use crate::os::diagnostics::say;
 use crate::os::environment::Environment;
+use crate::os::files;
 use crate::os::sys;
 
 /// Longest interval: a terabyte between samples. Readers treat a longer one as damage of the log.
@@ -108,7 +109,8 @@ pub(crate) struct Settings {
     /// The programs that are recorded, by their names without folders, with commas between them;
     /// `None`: all.
     pub(crate) only: Option<String>,
-    /// `HEAPPROFILE`: prefix of all files. Dumps are written only if it is set.
+    /// `HEAPPROFILE`: prefix of all files, with a slash at its end if it is a folder. Dumps are
+    /// written only if it is set.
     pub(crate) prefix: Option<Vec<u8>>,
     /// True if `HEAPPROFILE` has gperftools' mark: the program is the child of a profiled one.
     pub(crate) is_marked_child: bool,
@@ -199,7 +201,7 @@ impl Settings {
             mmap_from: environment.bytes("HEAPPROF_MMAP", DEFAULT_MMAP, MAX_INTERVAL),
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             only: environment.text("HEAPPROF_ONLY"),
-            prefix: prefix.map(<[u8]>::to_vec),
+            prefix: prefix.map(files::folder_or_prefix),
             is_marked_child: is_marked,
             folder: sys::getcwd().ok().filter(|folder| folder.starts_with(b"/")),
             dump_allocated: environment.bytes(

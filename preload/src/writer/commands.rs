@@ -235,7 +235,13 @@ impl Writer {
         }
         self.ensure_account(session)?;
         let _ = self.finish_dump(); // it goes where it was begun
-        self.dumps = Some(Dumps::new(prefix, &self.settings, clock::now_ns()));
+        let mut base = files::folder_or_prefix(prefix);
+        if base.ends_with(b"/") {
+            // In a folder, dumps have the name of the log.
+            let name = self.output.base.rsplit(|&byte| byte == b'/').next();
+            base.extend_from_slice(name.unwrap_or_default());
+        }
+        self.dumps = Some(Dumps::new(&base, &self.settings, clock::now_ns()));
         Ok(String::new())
     }
 

@@ -63,7 +63,7 @@ pub struct Finding {
     pub rises: usize,
     /// Samples that the verdict rests on.
     pub samples: u64,
-    /// What the coarse history adds.
+    /// The coarse history's part in the verdict.
     pub earlier: Option<Earlier>,
 }
 

@@ -134,7 +134,7 @@ mod tests {
         // A leak whose blocks are freed as the program ends.
         let freed = growth(3.0, 100.0).with_left(20.0, 0.0, 4.0);
         assert_eq!(scale.verdict(&freed), Verdict::Real);
-        // 40 over the window, of which the half is there on average; or it is there at the end only.
+        // 40 over the window: the half of it is there on average, or all of it at the end only.
         let rises = |mean, last| growth(3.0, 100.0).with_left(mean, last, 4.0);
         for (mean, last, expected) in [
             (20.0, 40.0, Verdict::Real),

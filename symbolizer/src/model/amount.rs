@@ -20,16 +20,15 @@ pub struct Amount {
     /// The part of a growth, below nothing, that is due to memory of which little is left at the
     /// window's end.
     pub past: f64,
-    /// What is in use beside a growth on average, and at the end, divided by the window's length; 0
-    /// for other amounts.
+    /// The average in use beside a growth, divided by the window's length; 0 for other amounts.
     pub mean: f64,
-    /// See [`mean`](Amount::mean).
+    /// The same of the end.
     pub last: f64,
 }
 
 /// A growth is late if its slope over the window makes more of the average in use. A line that
-/// rises all the time makes 2 of it, and one that rises in the last third 4.7. A block that is there
-/// at the last moment makes 6.
+/// rises all the time makes 2 of it, and one that rises in the last third 4.7. A block of the last
+/// moment makes 6.
 const LATE_SLOPE: f64 = 4.5;
 /// A growth is late if the end has more of what the line through the curve leads to.
 const LATE_END: f64 = 2.0;

@@ -5,6 +5,7 @@
 //!   a forked copy       /tmp/s_<pid>.heaplog   /tmp/s_<pid>.0001.heap …
 //!   another program     /tmp/s_<pid>.<program>.heaplog …                   also a re-run
 //!                       /tmp/s_<pid>.<program>_2.heaplog …                 a re-exec'd program
+//! a folder: /tmp/, .    /tmp/heapprof.<program>.<pid>.heaplog …
 //! without               ./heapprof.<program>.<pid>.heaplog                 no dumps
 //! ```
 //!

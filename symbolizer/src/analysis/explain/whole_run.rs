@@ -31,7 +31,7 @@ const GOES_ON: f64 = 0.25;
 /// The part of what a site had that is left when it has fallen.
 const FALLEN: f64 = 2.0 / 3.0;
 
-/// What is known of a site from before the detail.
+/// The known past of a site from before the detail.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Earlier {
     /// The verdict rests on it: the site has grown since that time.

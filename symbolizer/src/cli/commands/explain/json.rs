@@ -42,7 +42,7 @@ struct FindingLine<'a> {
     coarse: Option<Coarse>,
 }
 
-/// What the coarse history adds.
+/// The coarse history's part in a verdict.
 #[derive(Serialize)]
 struct Coarse {
     what: &'static str,

@@ -81,6 +81,10 @@ const FILES: &[(&str, &str)] = &[
         "The log, in the folder where the program starts, if HEAPPROFILE is not set.",
     ),
     (
+        "FOLDER/heapprof.PROGRAM.PID.heaplog",
+        "The log, if HEAPPROFILE is a folder (/var/heap, or .). Dumps are named like it.",
+    ),
+    (
         "PREFIX.heaplog",
         "The log, if HEAPPROFILE is PREFIX. Other programs and copies add their process id.",
     ),

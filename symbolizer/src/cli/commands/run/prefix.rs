@@ -23,7 +23,7 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix that is set in the environment, split where the library splits it.
+    /// The prefix, split where the library splits it. It is a folder if it ends with a slash.
     pub(crate) fn of(path: &Path) -> Prefix {
         let bytes = path.as_os_str().as_bytes();
         let slash = bytes.iter().rposition(|&b| b == b'/');
@@ -39,7 +39,8 @@ impl Prefix {
         }
     }
 
-    /// The prefix of `-o`, where the path of a folder means the folder, with or without a slash.
+    /// The prefix that a user names, where the path of a folder means the folder, with or without a
+    /// slash.
     pub(crate) fn named(path: &Path) -> Prefix {
         match path.is_dir() {
             true => Prefix::of(&path.join("")),

@@ -131,7 +131,7 @@ struct Chart<'a> {
     unit: &'a str,
     /// The first is filled.
     curves: Vec<Vec<f64>>,
-    /// What was in use before the time in detail.
+    /// The moments before the time in detail.
     coarse: &'a [CoarseRow],
 }
 
