@@ -271,7 +271,8 @@ fn every_key_is_documented() {
         "churn[].line",
     ];
     let of_rotated = verdicts(&crate::explain_coarse::with_leak(&folder)).1;
-    let documents = [of_changing, of_growing, of_cut, of_rotated];
+    let of_stopped = verdicts(&stopped(&folder, &[(20, 48)])).1;
+    let documents = [of_changing, of_growing, of_cut, of_rotated, of_stopped];
     are_documented_but("heapprof explain --json", &documents, &excused);
 }
 
@@ -405,7 +406,7 @@ fn a_leak_is_found_in_the_time_that_was_recorded() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = stopped(&folder, &[(20, 48), (50, 53)]);
     let (kinds, document) = verdicts(&log);
-    assert_eq!(kinds, expected(&[(0, "leak")]), "{document}");
+    assert_eq!(kinds, expected(&[(0, "leak"), (1, "cache")]), "{document}");
     let rate = document["findings"][0]["growth_bytes_per_second"].as_f64();
     let rate = rate.expect("a number");
     assert!((rate / (50.0 * 4096.0) - 1.0).abs() < 0.1, "{rate}");
@@ -419,14 +420,34 @@ fn a_leak_is_found_in_the_time_that_was_recorded() {
         text.contains("judged by the time in which recording was on"),
         "{text}"
     );
+    // The cache is judged up to the first stop.
+    let until = document["findings"][1]["judged_until_ns"].as_u64();
+    assert!(
+        until.is_some_and(|ns| ns.abs_diff(20 * S) < S),
+        "{document}"
+    );
+    let until = "up to 20.0 s, when recording was stopped: 1.6 MiB on average in use, level; ";
+    assert!(text.contains(until), "{text}");
     // The blocks that a cache loses in a stop are replaced behind it: it does not rise and fall.
     let log = stopped(&folder, &[(10, 14), (24, 28), (38, 42)]);
     let (kinds, document) = verdicts(&log);
-    assert_eq!(kinds, expected(&[(0, "leak")]), "{document}");
+    assert_eq!(kinds, expected(&[(0, "leak"), (1, "cache")]), "{document}");
     // The blocks that came in place of others are not known: the cache is no cache of 0 bytes.
     let log = stopped(&folder, &[(20, 61)]);
     let (kinds, document) = verdicts(&log);
-    assert_eq!(kinds, expected(&[(0, "leak")]), "{document}");
+    assert_eq!(kinds, expected(&[(0, "leak"), (1, "cache")]), "{document}");
+    // Five seconds before the stop are too few.
+    let log = stopped(&folder, &[(5, 20), (30, 61)]);
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(
+        kinds.get(&1),
+        Some(&"cannot be judged".to_owned()),
+        "{document}"
+    );
+    let text = ok(&["explain", &log, "--width", "200"]);
+    let why = "2.9 MiB went while recording was stopped, and what replaced it is not known";
+    assert!(text.contains(why), "{text}");
+    assert_eq!(document["nothing_is_wrong"], false);
 }
 
 /// In the second quarter, most of a cache went while recording was stopped. It comes back into view
@@ -458,5 +479,5 @@ fn a_cache_that_comes_back_into_view_does_not_grow() {
         }
     });
     let (kinds, document) = verdicts(&log);
-    assert_eq!(kinds, expected(&[]), "{document}");
+    assert_eq!(kinds, expected(&[(0, "cache")]), "{document}");
 }

@@ -65,6 +65,9 @@ pub struct Finding {
     pub samples: u64,
     /// The coarse history's part in the verdict.
     pub earlier: Option<Earlier>,
+    /// The end of the time that is judged, in nanoseconds, if recording was stopped then and the
+    /// time behind it cannot be.
+    pub until_ns: Option<u64>,
 }
 
 /// A site that allocates much and frees it at once.
@@ -124,6 +127,16 @@ impl Explanation {
             before.filter(|is_stopped| !**is_stopped).count()
         };
         if stopped.contains(&true) {
+            let stop_ns = profile.run.stops_in_view().first().map_or(0, |stop| stop.0);
+            let whole_steps = profile.courses.step_at(stop_ns).unwrap_or_default();
+            for sum in &mut sites {
+                let steps = sum.course.steps.iter().take(whole_steps);
+                let course = Course {
+                    steps: steps.copied().collect(),
+                    before: Vec::new(),
+                };
+                sum.before_stop = Some((stop_ns, course));
+            }
             let courses = sites.iter_mut().map(|sum| &mut sum.course);
             courses
                 .chain([&mut whole])
@@ -155,22 +168,7 @@ impl Explanation {
             let growth = growth.filter(|_| in_detail != Some(Kind::Burst));
             let kind = growth.map(|growth| growth.kind).or(in_detail);
             if let Some(kind) = kind {
-                let mut finding = Finding {
-                    kind,
-                    site: key.clone(),
-                    in_use: sum.in_use,
-                    growth: conduct.growth() / (conduct.span * step_s),
-                    growth_error: conduct.error / (conduct.span * step_s),
-                    highest: conduct.highest,
-                    highest_ns: conduct.highest_ns,
-                    gone: conduct.gone,
-                    freed_late: conduct.went,
-                    mean: conduct.mean,
-                    usual: conduct.usual,
-                    rises: conduct.rises,
-                    samples: conduct.samples,
-                    earlier: None,
-                };
+                let mut finding = Finding::of(kind, key, sum, &conduct, step_s);
                 if let Some(growth) = growth {
                     finding.by_whole_run(&growth);
                 } else if let Some(whole_run) = &whole_run
@@ -180,6 +178,8 @@ impl Explanation {
                     finding.by_fall(&fall);
                 }
                 findings.push(finding);
+            } else if !is_temporary && conduct.is_hidden(&sum.course, least) {
+                findings.push(sum.up_to_stop(key, least, step_s, &conduct));
             }
         }
         findings.sort_by(|a, b| {
@@ -206,7 +206,7 @@ impl Explanation {
             && self
                 .findings
                 .iter()
-                .all(|finding| !finding.kind.is_trouble())
+                .all(|finding| !finding.kind.is_trouble() && finding.kind != Kind::Unknown)
             && self
                 .forecast
                 .as_ref()
@@ -215,6 +215,26 @@ impl Explanation {
 }
 
 impl Finding {
+    fn of(kind: Kind, site: &SiteKey, sum: &SiteSum, conduct: &Conduct, step_s: f64) -> Finding {
+        Finding {
+            kind,
+            site: site.clone(),
+            in_use: sum.in_use,
+            growth: conduct.growth() / (conduct.span * step_s),
+            growth_error: conduct.error / (conduct.span * step_s),
+            highest: conduct.highest,
+            highest_ns: conduct.highest_ns,
+            gone: conduct.gone,
+            freed_late: conduct.went,
+            mean: conduct.mean,
+            usual: conduct.usual,
+            rises: conduct.rises,
+            samples: conduct.samples,
+            earlier: None,
+            until_ns: None,
+        }
+    }
+
     /// Rests the verdict on the growth over the whole run, in place of that in the detail.
     fn by_whole_run(&mut self, growth: &Growth) {
         (self.kind, self.gone) = (growth.kind, growth.gone);
@@ -255,9 +275,35 @@ impl Finding {
 #[derive(Debug, Clone, Default)]
 struct SiteSum {
     course: Course,
+    /// When recording stopped for the first time, and the course up to there.
+    before_stop: Option<(u64, Course)>,
     in_use: Amount,
     allocated: f64,
     temporary: f64,
+}
+
+impl SiteSum {
+    /// Returns the finding on a site whose blocks went while recording was stopped: its conduct up
+    /// to the first stop, if that can be told, or that it cannot be judged.
+    fn up_to_stop(&self, site: &SiteKey, least: f64, step_s: f64, all: &Conduct) -> Finding {
+        let up_to = self.before_stop.as_ref();
+        let judged = up_to.and_then(|(stop_ns, course)| {
+            let conduct = Conduct::of(course)?;
+            // Growth up to a stop may be that of a cache that is being filled.
+            let kind = Kind::of(&conduct, least, false).filter(|kind| !kind.is_trouble())?;
+            let mut finding = Finding::of(kind, site, self, &conduct, step_s);
+            finding.until_ns = Some(*stop_ns);
+            Some(finding)
+        });
+        let unknown = || {
+            let went = self.course.steps.iter().map(|step| step.went_in_stops);
+            Finding {
+                freed_late: went.sum(),
+                ..Finding::of(Kind::Unknown, site, self, all, step_s)
+            }
+        };
+        judged.unwrap_or_else(unknown)
+    }
 }
 
 /// For each step, whether recording was stopped for most of it.

@@ -14,6 +14,8 @@ use crate::history::courses::{Course, CourseStep, Sum};
 
 /// The fewest steps with quarters that say anything.
 const FEWEST_STEPS: usize = 16;
+/// The part of the most bytes that hides a conduct, if it goes while recording is stopped.
+const HIDDEN: f64 = 0.1;
 /// Standard errors of a rise that is real. The highest and the lowest of a hundred levels that
 /// differ by chance alone are three and a half apart.
 const REAL_RISE: f64 = 4.0;
@@ -154,6 +156,12 @@ impl Conduct {
             samples: steps.iter().map(|it| it.came.samples).sum(),
             staying_samples: steps.iter().map(|it| it.stays.samples).sum(),
         })
+    }
+
+    /// Returns true if the site had `least` bytes or more, and a good part of them went while
+    /// recording was stopped.
+    pub(crate) fn is_hidden(&self, course: &Course, least: f64) -> bool {
+        self.highest >= least && went_in_stops(&course.steps) > HIDDEN * self.highest
     }
 
     /// The growth of the lower envelope, in bytes.

@@ -20,6 +20,8 @@ pub enum Kind {
     Cache,
     /// It was allocated at the beginning, and stays.
     OneTime,
+    /// Much of it went while recording was stopped, and whether it was replaced is not known.
+    Unknown,
 }
 
 /// The part of blocks that may go from a leak: some of them are no part of it.
@@ -50,6 +52,7 @@ impl Kind {
             Kind::Periodic => "periodic",
             Kind::Cache => "cache",
             Kind::OneTime => "one-time",
+            Kind::Unknown => "cannot be judged",
         }
     }
 

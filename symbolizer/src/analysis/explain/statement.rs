@@ -65,11 +65,18 @@ impl Finding {
             verdict: self.kind.name(),
             is_trouble: self.kind.is_trouble(),
             site: &self.site,
-            evidence: evidence(self),
+            evidence: match self.until_ns {
+                Some(until_ns) => format!(
+                    "up to {:.1} s, when recording was stopped: {}; how it went on is not known",
+                    until_ns as f64 / 1e9,
+                    evidence(self)
+                ),
+                None => evidence(self),
+            },
             options: match self.kind {
                 Kind::Leak | Kind::GrowingBlock | Kind::Backlog => Some("-m growth".into()),
                 Kind::Burst | Kind::Periodic => Some(at(self.highest_ns)),
-                Kind::Cache | Kind::OneTime => None,
+                Kind::Cache | Kind::OneTime | Kind::Unknown => None,
             },
             highest_ns: Some(self.highest_ns),
         }
@@ -112,7 +119,11 @@ fn evidence(finding: &Finding) -> String {
         true => format!("{}{unit} ± {}", Bytes(value), Bytes(error * ninety_five)),
         false => format!("{}{unit}", Bytes(value)),
     };
-    let in_use = with_error(finding.in_use.value, finding.in_use.error(), "");
+    let in_use = match finding.until_ns {
+        // The end of the run is behind the time that is judged.
+        Some(_) => format!("{} on average", Bytes(finding.mean)),
+        None => with_error(finding.in_use.value, finding.in_use.error(), ""),
+    };
     let growth = with_error(finding.growth, finding.growth_error, "/s");
     let gone = Percent {
         part: finding.gone,
@@ -172,6 +183,10 @@ fn evidence(finding: &Finding) -> String {
             Bytes(finding.freed_late)
         ),
         Kind::OneTime => format!("{in_use} in use, allocated at the beginning"),
+        Kind::Unknown => format!(
+            "{in_use} in use, up to {highest}; {} went while recording was stopped, and what replaced it is not known",
+            Bytes(finding.freed_late)
+        ),
     }
 }
 

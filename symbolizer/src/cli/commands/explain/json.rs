@@ -39,6 +39,8 @@ struct FindingLine<'a> {
     rises: usize,
     samples: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
+    judged_until_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     coarse: Option<Coarse>,
 }
 
@@ -92,6 +94,7 @@ impl<'a> From<&'a Finding> for FindingLine<'a> {
             freed_of_old: it.gone,
             rises: it.rises,
             samples: it.samples,
+            judged_until_ns: it.until_ns,
             coarse: it.earlier.map(|earlier| match earlier {
                 Earlier::Grown { since_ns, before } => Coarse {
                     what: "grown since",
