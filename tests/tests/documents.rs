@@ -364,3 +364,30 @@ fn every_command_is_understood() {
     assert!(commands > 100, "{commands}");
     assert_eq!(wrong, [""; 0]);
 }
+
+/// Each script of the shell prints what it is for, and does nothing else.
+#[test]
+fn scripts_say_what_they_are_for() {
+    let is_of_shell = |path: &Path| {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().next() == Some("#!/usr/bin/env bash")
+    };
+    let mut tried = 0;
+    for folder in ["scripts", "scripts/packages"] {
+        let entries = fs::read_dir(repository().join(folder)).unwrap();
+        let paths = entries.map(|entry| entry.unwrap().path());
+        for path in paths.filter(|path| path.is_file() && is_of_shell(path)) {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            // Without it, the script would begin its work.
+            let source = fs::read_to_string(&path).unwrap();
+            assert!(source.contains("-h | --help)"), "{name}");
+            let said = Command::new(&path).arg("--help").output().unwrap();
+            let text = String::from_utf8(said.stdout).unwrap();
+            assert!(said.status.success() && said.stderr.is_empty(), "{name}");
+            assert!(text.contains(&format!("{folder}/{name}")), "{name}: {text}");
+            assert!(text.lines().count() > 2, "{name}: {text}");
+            tried += 1;
+        }
+    }
+    assert!(tried > 15, "{tried}");
+}
