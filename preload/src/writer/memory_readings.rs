@@ -252,7 +252,7 @@ impl MemoryReadings {
         self.find_cgroup();
         let detail_ns = clock::thread_ns();
         self.details.ran(detail_ns.saturating_sub(began_ns), now_ns);
-        // The first rollup waits until it has its share. A short one is taken for who asks.
+        // The first rollup waits until it has its share. A short one is taken on request.
         let expected_ns = reading.get(Field::Resident).unwrap_or(0) / PAGE * ROLLUP_PAGE_NS;
         let is_early = now_ns.saturating_sub(self.start_ns) < expected_ns.saturating_mul(ROLLUPS);
         let is_due = !is_early && self.rollups.allows(now_ns);
