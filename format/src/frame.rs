@@ -87,6 +87,14 @@ impl FrameHeader {
     }
 }
 
+/// Returns the offset behind the frame that begins at `at`, as its header says; `None`: no frame
+/// begins there, or it goes on behind the end of the bytes. The payload is not looked at.
+pub fn frame_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let header = FrameHeader::parse(bytes.get(at..)?)?;
+    let end = at + FRAME_HEADER_LEN + header.length as usize;
+    (end <= bytes.len()).then_some(end)
+}
+
 fn checksum(sequence: u32, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&sequence.to_le_bytes());

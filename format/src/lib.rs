@@ -73,7 +73,9 @@ pub use dump::{
     Symbols,
 };
 pub use end_frame::EndFrame;
-pub use frame::{FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION};
+pub use frame::{
+    FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION, frame_end,
+};
 pub use harmless::is_harmless;
 pub use log::{Encoder, Usual};
 pub use mapped_memory::{MappedMemory, MappedPart, MappingChange};

@@ -20,13 +20,14 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use commands::{
-    at, attach, bundle, check, completions, ctl, detach, diff, dump, explain, export, info, join,
-    man, push, report, rss, run, serve, symbolize, timeline, top, tree, watch,
+    at, attach, bundle, check, completions, compress, ctl, detach, diff, dump, explain, export,
+    info, join, man, push, report, rss, run, serve, symbolize, timeline, top, tree, watch,
 };
 use heapprof_symbolizer::memory::OF_SERVICES;
 use inputs::missing;
 use options::quantity::bytes;
 use output::failure::Failure;
+use output::progress::show_unpacking;
 use output::{colour, memory_bound, width};
 
 const EXIT_STATUS: &str = "Exit status: 0, done; 1, it could not be done, and standard error says why; 2, the command line makes no \
@@ -77,6 +78,7 @@ enum Command {
     At(at::Args),
     Watch(watch::Args),
     Join(join::Args),
+    Compress(compress::Args),
     Bundle(bundle::Args),
     Push(push::Args),
     Ctl(ctl::Args),
@@ -93,6 +95,7 @@ pub(crate) fn run() -> Result<ExitCode, Failure> {
         Command::Serve(_) | Command::Push(_) => cli.max_memory.or(Some(OF_SERVICES as u64)),
         _ => cli.max_memory,
     });
+    show_unpacking();
     width::decide(cli.width);
     colour::decide(
         cli.color,
@@ -124,6 +127,7 @@ fn command(command: Command) -> Result<ExitCode, Failure> {
         Command::At(args) => at::run(&args)?,
         Command::Watch(args) => watch::run(&args)?,
         Command::Join(args) => join::run(&args)?,
+        Command::Compress(args) => return Ok(compress::run(&args)),
         Command::Bundle(args) => bundle::run(&args)?,
         Command::Push(args) => push::run(&args)?,
         Command::Ctl(args) => ctl::run(&args)?,

@@ -1,9 +1,10 @@
 //! Input: a file of the profiled process, its form known by its first bytes, read into a profile.
 //!
-//! Imports: `resolve`, `model`, `read`, `analysis`, `join`.
+//! Imports: `compressed`, `resolve`, `model`, `read`, `analysis`, `join`.
 //!
 //! Not here: several files at once (`join`, `analysis::merge`).
 
+pub(crate) mod growing;
 mod names;
 
 use std::fs::File;
@@ -20,16 +21,17 @@ use memmap2::Mmap;
 use crate::access::Access;
 use crate::analysis::moment::MomentError;
 use crate::analysis::view::{Reading, View, ViewError, profile_of_view};
+use crate::compressed::{Damaged, PlainError, PlainFile};
 use crate::join;
 use crate::memory;
 use crate::model::detail::Detail;
-use crate::model::profile::Profile;
+use crate::model::profile::{Account, Profile};
 use crate::read::dump::profile_of_dump;
 use crate::read::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
 use crate::read::life::note_life;
 use crate::read::parent_log;
 use crate::read::pprof::{PprofError, profile_of_pprof};
-use crate::read::segments;
+use crate::read::segments::{self, without_zst};
 use crate::regular_file::{OpenError, RegularFile};
 use crate::resolve::archive;
 
@@ -38,6 +40,8 @@ use crate::resolve::archive;
 pub struct Input {
     path: PathBuf,
     map: Mmap,
+    /// The first damage of a compressed file.
+    damage: Option<Damaged>,
     /// The user whose file it is.
     owner: u32,
     /// The profile in a bundle: its name and where it lies.
@@ -58,6 +62,14 @@ pub enum InputError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// It is compressed, and cannot be unpacked.
+    #[error("cannot read {path}: {source}", path = .path.display())]
+    Compressed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: PlainError,
     },
     /// It is a folder.
     #[error("cannot read {path}: it is a folder; name the files in it", path = .path.display())]
@@ -178,6 +190,7 @@ impl Input {
         Ok(Input {
             path,
             map,
+            damage: None,
             owner: file.metadata()?.uid(),
             member: None,
             segments: None,
@@ -207,9 +220,12 @@ impl Input {
     /// Opens the log of the process that `child` was forked from. `child_owner` owns the log that
     /// is read, of `child` or of a descendant. `None`: it cannot be opened, or is another's.
     fn parent(path: &Path, child: &Start, child_owner: u32) -> Option<Input> {
-        let (input, file) = Input::opened(path).ok()?;
-        let is_believed = Access::is_believed(input.owner, child_owner);
-        if !is_believed || !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
+        let file = RegularFile::open(path).ok()?;
+        if !Access::is_believed(file.meta().uid(), child_owner) {
+            return None;
+        }
+        let (input, file) = Input::of_file(path, file).ok()?;
+        if !input.is_log() || !parent_log::is_parent(input.bytes(), child) {
             return None;
         }
         Access::note(file.meta());
@@ -222,27 +238,42 @@ impl Input {
     /// As [`Input::open`].
     pub fn open_alone(path: &Path) -> Result<Input, InputError> {
         memory::reading(path);
-        let (input, file) = Input::opened(path)?;
+        let (input, file) = Input::of_file(path, Input::file(path)?)?;
         Access::note(file.meta());
         Ok(input)
     }
 
-    /// Opens a file that may turn out to be another's: it is not taken into account yet.
-    fn opened(path: &Path) -> Result<(Input, RegularFile), InputError> {
+    fn file(path: &Path) -> Result<RegularFile, InputError> {
         let open = |source| InputError::Open {
             path: path.into(),
             source,
         };
-        let file = RegularFile::open(path).map_err(|error| match error {
+        RegularFile::open(path).map_err(|error| match error {
             OpenError::Folder => InputError::Folder { path: path.into() },
             OpenError::NotRegular => InputError::NotRegular { path: path.into() },
             OpenError::Io(_) if path == Path::new("-") => InputError::StandardInput,
             OpenError::Io(error) => open(error),
+        })
+    }
+
+    /// A file that was opened and may turn out to be another's: it is not taken into account yet.
+    fn of_file(path: &Path, file: RegularFile) -> Result<(Input, PlainFile), InputError> {
+        let open = |source| InputError::Open {
+            path: path.into(),
+            source,
+        };
+        let file = PlainFile::of(file).map_err(|error| match error {
+            PlainError::Read(source) => open(source),
+            source => InputError::Compressed {
+                path: path.into(),
+                source,
+            },
         })?;
         let map = file.map().map_err(open)?;
         let mut input = Input {
             path: path.into(),
             map,
+            damage: file.damage(),
             owner: file.meta().uid(),
             member: None,
             segments: None,
@@ -295,7 +326,8 @@ impl Input {
             Some((name, _)) => name.clone(),
             None => {
                 let name = self.path.file_name().unwrap_or_default();
-                name.to_string_lossy().into_owned()
+                let name = name.to_string_lossy();
+                without_zst(&name).to_owned()
             }
         }
     }
@@ -350,6 +382,12 @@ impl Input {
         self.read_part(&reading, progress)
     }
 
+    /// Notes in an account that the file is compressed and damaged, which the bytes in it do not
+    /// say.
+    pub fn note_damage(&self, account: &mut Account) {
+        account.note_damaged_file(self.damage);
+    }
+
     /// Its bytes, when it is a log.
     ///
     /// # Errors
@@ -402,6 +440,7 @@ impl Input {
             let profile = profile_of_view(self.log()?, reading, progress);
             let mut profile = profile.map_err(|error| self.view_error(error))?;
             note_life(&mut profile.run);
+            self.note_damage(&mut profile.account);
             if reading.mappings {
                 profile.show_mappings();
             }

@@ -16,7 +16,8 @@
 //!
 //! | folder | what it holds | may import |
 //! | --- | --- | --- |
-//! | [`resolve`] | names for addresses, from ELF files and their debug information | |
+//! | `compressed` | a file as zstd frames | |
+//! | [`resolve`] | names for addresses, from ELF files and their debug information | `compressed` |
 //! | `presence` | whether a log's process runs here | |
 //! | `history` | a fold of events into peak, lifetimes, growth and the like | |
 //! | `model` | the profile as a value | `resolve`, `history` |
@@ -45,6 +46,7 @@ pub mod watch;
 
 mod access;
 mod analysis;
+mod compressed;
 mod history;
 mod input;
 mod join;
@@ -84,6 +86,9 @@ pub use analysis::timeline::{
     Groups, Looks, Step, Surroundings, Timeline, timeline_of_log, timeline_with_surroundings,
 };
 pub use analysis::view::{Reading, View, ViewError, paired_difference_of_log, profile_of_view};
+pub use compressed::{
+    Damaged, PlainError, UnpackError, Unpacked, is_compressed, on_unpacking, pack, unpack,
+};
 pub use export::bundle::{BundleError, Bundled, write_bundle};
 pub use export::diff_graph::DiffGraph;
 pub use history::Past;
@@ -94,6 +99,7 @@ pub use history::pages::Pages;
 pub use history::slope::Slope;
 pub use history::spikes::{Point, Spike, highest};
 pub use history::temporary::Temporary;
+pub use input::growing::may_grow;
 pub use input::{Input, InputError};
 pub use join::{Join, JoinError};
 pub use model::amount::Amount;
@@ -133,6 +139,7 @@ pub use naming::tree::{Direction, Node, Plumbing, Tree};
 pub use naming::type_name::type_of;
 pub use presence::raise_limit_of_files;
 pub use read::address_search::search_addresses;
+pub use read::beginning::{is_log_file, start_of_file};
 pub use read::dump::profile_of_dump;
 pub use read::fold::{Fold, LARGEST_INTERVAL};
 pub use read::jemalloc::{JemallocError, profile_of_jemalloc};
@@ -140,7 +147,7 @@ pub use read::labelled::LogPart;
 pub use read::life::note_life;
 pub use read::log::{detailed_profile_of_log, profile_of_log};
 pub use read::pprof::{PprofError, profile_of_pprof};
-pub use read::segments::newest_of;
+pub use read::segments::{newest_of, segments_of};
 pub use regular_file::{OpenError, RegularFile};
 pub use report::runs::{RUNS_WITHIN, is_page_of, runs_of};
 pub use report::{BlockTypes, Dimensions, Kept, Moment as ReportMoment, Report, SitePasts};

@@ -1,10 +1,11 @@
 //! Readers: one file for each form of input, from its bytes to a profile.
 //!
-//! Imports: `resolve`, `history`, `model`.
+//! Imports: `compressed`, `resolve`, `history`, `model`.
 //!
 //! Not here: which form a file has (`input`), names of addresses (`naming`).
 
 pub(crate) mod address_search;
+pub(crate) mod beginning;
 pub(crate) mod dump;
 pub(crate) mod fold;
 pub(crate) mod follow;

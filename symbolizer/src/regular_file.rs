@@ -8,6 +8,7 @@
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -106,6 +107,22 @@ impl RegularFile {
         self.file
     }
 
+    /// Whether anybody has it open to write. `None`: that cannot be told, because the file is
+    /// another user's, or the file system has no leases.
+    pub fn is_open_to_write(&self) -> Option<bool> {
+        let fd = self.file.as_raw_fd();
+        // SAFETY: a call with numbers only. A lease to read is granted if nobody has the file open
+        // to write; it is given back at once.
+        let leased = unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) };
+        if leased == 0 {
+            // SAFETY: as above.
+            unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
+            return Some(false);
+        }
+        let why = io::Error::last_os_error();
+        (why.raw_os_error() == Some(libc::EAGAIN)).then_some(true)
+    }
+
     /// Its bytes, mapped.
     ///
     /// # Errors
@@ -190,6 +207,22 @@ mod tests {
             RegularFile::open(&at("none")).unwrap_err(),
             OpenError::Io(_)
         ));
+    }
+
+    #[test]
+    fn a_file_that_is_open_to_write_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "abc").unwrap();
+        let file = RegularFile::open(&path).unwrap();
+        if file.is_open_to_write().is_none() {
+            return; // no leases here
+        }
+        assert_eq!(file.is_open_to_write(), Some(false));
+        let writer = OpenOptions::new().append(true).open(&path).unwrap();
+        assert_eq!(file.is_open_to_write(), Some(true));
+        drop(writer);
+        assert_eq!(file.is_open_to_write(), Some(false));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod bundle;
 mod circumstances;
 mod coarse_history;
 mod common;
+mod compressed;
 mod confidence;
 mod coverage;
 mod damaged_input;

@@ -9,6 +9,7 @@ pub(crate) mod attach;
 pub(crate) mod bundle;
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod compress;
 pub(crate) mod ctl;
 pub(crate) mod detach;
 pub(crate) mod diff;

@@ -8,6 +8,7 @@ pub(crate) mod colour;
 pub(crate) mod coverage;
 pub(crate) mod destination;
 pub(crate) mod document;
+pub(crate) mod exchanged_log;
 pub(crate) mod failure;
 pub(crate) mod heading;
 pub(crate) mod kept_names;

@@ -16,7 +16,7 @@ impl Input {
         if self.is_bundle() || !self.is_log() || self.path.starts_with("/proc") {
             return None;
         }
-        let name = self.path.file_name()?.to_str()?;
+        let name = segments::without_zst(self.path.file_name()?.to_str()?);
         // A process's number in a name looks like that of a segment.
         let newest =
             segments::newest_of(name).filter(|newest| self.path.with_file_name(newest).exists());

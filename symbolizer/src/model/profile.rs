@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use crate::compressed::Damaged;
 use crate::history::Past;
 use crate::history::courses::Courses;
 use crate::history::lifetimes::Lifetimes;
@@ -139,6 +140,16 @@ impl Account {
             && self.torn.is_none()
     }
 
+    /// Notes first the damage of a compressed file. What it costs is known from the log in it.
+    pub(crate) fn note_damaged_file(&mut self, damaged: Option<Damaged>) {
+        let damage = damaged.map(|damaged| Damage {
+            offset: damaged.offset(),
+            skipped: 0,
+            what: damaged.to_string(),
+        });
+        self.damage.splice(..0, damage);
+    }
+
     /// Returns the faults of the file, in words; none if it is whole.
     pub fn faults(&self) -> Vec<String> {
         let missing = (self.missing_frames > 0).then(|| match self.missing_frames {
@@ -169,7 +180,10 @@ impl Account {
         });
         let damages = self.damage.iter().map(|damage| {
             let Damage { what, skipped, .. } = damage;
-            format!("damaged: {what}; {skipped} bytes passed over")
+            match skipped {
+                0 => format!("damaged: {what}"),
+                skipped => format!("damaged: {what}; {skipped} bytes passed over"),
+            }
         });
         cut.into_iter().chain(torn).chain(damages)
     }

@@ -24,6 +24,7 @@ use std::time::SystemTime;
 use heapprof_format::{Reader, Record, Start};
 
 use crate::access::Access;
+use crate::compressed::PlainFile;
 use crate::regular_file::RegularFile;
 
 const EXTENSION: &str = ".heaplog";
@@ -53,7 +54,7 @@ impl Joined {
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
-    fn map(files: &[(RegularFile, usize)]) -> io::Result<Joined> {
+    fn map(files: &[(PlainFile, usize)]) -> io::Result<Joined> {
         // SAFETY: a system call without memory.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let reserved: usize = files
@@ -122,7 +123,7 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
     if opened.number == 1 && !opened.rotates || opened.log_number == 0 {
         return None;
     }
-    let mut segments: Vec<(u32, RegularFile, usize)> = Vec::new();
+    let mut segments: Vec<(u32, PlainFile, usize)> = Vec::new();
     let mut numbers = HashSet::new();
     for path in candidates(path, Some(opened.number)) {
         // A link is not followed: the library makes none.
@@ -132,6 +133,9 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
         if !Access::is_believed(file.meta().uid(), owner) {
             continue;
         }
+        let Ok(file) = PlainFile::of(file) else {
+            continue;
+        };
         let Ok(map) = file.map() else { continue };
         if let Some(segment) = Segment::of(&map)
             && segment.log_number == opened.log_number
@@ -155,7 +159,7 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
     while first > 0 && segments[first - 1].0 + 1 == segments[first].0 {
         first -= 1;
     }
-    let kept: Vec<(RegularFile, usize)> = segments
+    let kept: Vec<(PlainFile, usize)> = segments
         .drain(first..)
         .map(|(_, file, len)| (file, len))
         .collect();
@@ -166,6 +170,28 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
         Access::note(file.meta());
     }
     Joined::map(&kept).ok()
+}
+
+/// Returns the files of the log that the file at the path is a segment of, that file included.
+pub fn segments_of(path: &Path) -> Vec<PathBuf> {
+    let segment = |path: &Path| {
+        let file = RegularFile::open_itself(path).ok()?;
+        let owner = file.meta().uid();
+        let map = PlainFile::of(file).ok()?.map().ok()?;
+        Some((Segment::of(&map)?, owner))
+    };
+    let Some((opened, owner)) = segment(path).filter(|(it, _)| it.log_number != 0) else {
+        return vec![path.to_owned()];
+    };
+    let is_of_log = |other: &PathBuf| {
+        let of_log = |(segment, of): (Segment, u32)| {
+            segment.log_number == opened.log_number && Access::is_believed(of, owner)
+        };
+        *other == path || segment(other).is_some_and(of_log)
+    };
+    let mut files = candidates(path, Some(opened.number));
+    files.retain(is_of_log);
+    files
 }
 
 /// Returns true if a file is an older segment by its name, and then the name of the newest.
@@ -202,7 +228,13 @@ pub(crate) fn candidates(path: &Path, number: Option<u32>) -> Vec<PathBuf> {
 /// The name of a file before a rotation that was cut off, on a file system where it takes two
 /// steps.
 fn without_old(name: &str) -> &str {
+    let name = without_zst(name);
     name.strip_suffix(".old").unwrap_or(name)
+}
+
+/// The name of a file before `zstd` compressed it. `heapprof compress` does not change names.
+pub(crate) fn without_zst(name: &str) -> &str {
+    name.strip_suffix(".zst").unwrap_or(name)
 }
 
 /// The files in a folder by the log that they may be segments of. A folder of ten thousand logs is

@@ -15,11 +15,12 @@
 
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use heapprof_format::{ReadError, ReadErrorKind, Reader, Record, SegmentStart, Start};
 
+use crate::compressed::{Damaged, PlainFile, read_at};
 use crate::model::profile::{Account, Damage};
 use crate::read::log::Taker;
 use crate::regular_file::RegularFile;
@@ -56,6 +57,16 @@ pub(crate) struct Tail {
     cut_frame: Option<CutFrame>,
     /// The length of the file when such a frame was last looked for.
     looked_at: u64,
+    /// The file itself, if it is compressed: it does not grow.
+    compressed: Option<Compressed>,
+}
+
+/// A compressed file, of which the unpacked bytes are read.
+#[derive(Debug)]
+struct Compressed {
+    length: u64,
+    modified: (i64, i64),
+    damage: Option<Damaged>,
 }
 
 /// A frame that the end of the file cuts.
@@ -77,14 +88,20 @@ impl Tail {
             true => RegularFile::open(path),
             false => RegularFile::open_itself(path),
         }?;
+        let opened = PlainFile::of(opened)?;
         let meta = opened.meta();
         Ok(Tail {
             device: meta.dev(),
             inode: meta.ino(),
             owner: meta.uid(),
             offset: 0,
-            length: meta.len(),
-            file: opened.into_file(),
+            length: opened.len(),
+            compressed: opened.is_compressed().then(|| Compressed {
+                length: meta.len(),
+                modified: (meta.mtime(), meta.mtime_nsec()),
+                damage: opened.damage(),
+            }),
+            file: opened.into_file()?,
             sequence: None,
             damage: Vec::new(),
             missing_frames: 0,
@@ -98,9 +115,14 @@ impl Tail {
     /// Whether these are the metadata of this file, which was not cut, and which did not grow
     /// behind a frame that was taken for cut.
     pub(crate) fn is_of(&self, meta: &Metadata) -> bool {
-        (self.device, self.inode) == (meta.dev(), meta.ino())
-            && meta.len() >= self.offset
-            && self.cut_frame.is_none_or(|cut| cut.length == meta.len())
+        if (self.device, self.inode) != (meta.dev(), meta.ino()) {
+            return false;
+        }
+        if let Some(file) = &self.compressed {
+            let now = (meta.len(), (meta.mtime(), meta.mtime_nsec()));
+            return now == (file.length, file.modified);
+        }
+        meta.len() >= self.offset && self.cut_frame.is_none_or(|cut| cut.length == meta.len())
     }
 
     /// Returns true if the records of a frame that the end of the file cuts were handed on. No
@@ -163,7 +185,8 @@ impl Tail {
 
     /// Bytes that were read and that the file has no longer: it was cut.
     pub(crate) fn cut_bytes(&self, meta: &Metadata) -> u64 {
-        match (self.device, self.inode) == (meta.dev(), meta.ino()) {
+        let is_it = (self.device, self.inode) == (meta.dev(), meta.ino());
+        match is_it && self.compressed.is_none() {
             true => self.offset.saturating_sub(meta.len()),
             false => 0,
         }
@@ -202,6 +225,7 @@ impl Tail {
         if let Some(cut) = self.cut_frame {
             account.unchecked_bytes = self.offset - cut.offset;
         }
+        account.note_damaged_file(self.compressed.as_ref().and_then(|file| file.damage));
         if (left > 0 || self.ends_in_frame()) && is_settled {
             account.torn = Some((self.offset, left));
             (account.remarks).extend(self.pending.as_ref().map(ToString::to_string));
@@ -351,18 +375,4 @@ impl Taker for First {
     fn has_enough(&self) -> bool {
         self.is_there
     }
-}
-
-/// Reads up to the length of the buffer, less at the end of the file.
-fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match file.read_at(&mut buffer[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(read) => done += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
 }

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use memmap2::Mmap;
 
+use crate::compressed::PlainFile;
 use crate::regular_file::RegularFile;
 
 /// See the module's text.
@@ -82,7 +83,8 @@ fn opened(path: &Path) -> Option<Arc<Archive>> {
 }
 
 fn open(path: &Path) -> Option<Archive> {
-    let map = RegularFile::open(path).ok()?.map().ok()?;
+    let file = RegularFile::open(path).ok()?;
+    let map = PlainFile::of(file).ok()?.map().ok()?;
     if !is_archive(&map) {
         return None;
     }

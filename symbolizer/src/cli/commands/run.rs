@@ -1,6 +1,7 @@
 //! `heapprof run`: runs a program under the profiler, and prints a summary at its end.
 
 mod gate;
+mod large_logs;
 mod library;
 mod needed;
 mod paths;
@@ -113,6 +114,10 @@ pub(crate) struct Args {
     /// otherwise
     #[arg(long)]
     keep_unsampled: bool,
+
+    /// Do not compress logs of 16 MiB and more when all has ended
+    #[arg(long)]
+    no_compress: bool,
 
     /// Do not write LOG.names, the file beside a log that keeps its names for the time after a
     /// rebuild
@@ -280,6 +285,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let judged = judge(args, &records, &unsampled, status);
     // The numbers above are of all processes.
     unsampled.remove();
+    if !args.no_compress {
+        large_logs::compress(&records, args.quiet);
+    }
     judged?;
     match (status.code(), status.signal()) {
         (Some(code), _) => Ok(ExitCode::from(code as u8)),

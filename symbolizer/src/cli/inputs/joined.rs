@@ -27,10 +27,11 @@ pub(crate) fn join(
         let added = join.add(name, log, one.has_parent, |offset| progress.at(offset));
         progress.finish();
         let path = &one.path;
-        let account = added.map_err(|source| match source {
+        let mut account = added.map_err(|source| match source {
             JoinError::Read(error) => one.input.view_error(ViewError::Read(error)).into(),
             other => Failure::Asked(format!("{}: {other}", path.display())),
         })?;
+        one.input.note_damage(&mut account);
         note_what_is_wrong(path, &account);
     }
     write(join)

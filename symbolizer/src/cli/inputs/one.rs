@@ -75,6 +75,7 @@ fn whole_log_by(
     progress.finish();
     let mut profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
     note_life(&mut profile.run);
+    input.note_damage(&mut profile.account);
     labels.name(&mut profile, || profile_of_log(log, |_| ()).ok());
     note_what_is_kept(file, &profile);
     note_what_is_wrong(file, &profile.account);

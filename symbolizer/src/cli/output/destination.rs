@@ -1,12 +1,11 @@
 //! Destination: standard output, or a file that appears under its name only when it is complete.
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use heapprof_format::{FILE_HEADER, FILE_HEADER_LEN};
-use heapprof_symbolizer::{Input, RegularFile};
+use heapprof_symbolizer::{Input, RegularFile, is_log_file};
 
 use crate::cli::output::failure::Failure;
 use crate::cli::output::partial_file::Unfinished;
@@ -165,11 +164,7 @@ fn kind(kind: fs::FileType) -> &'static str {
 
 /// Refuses to replace a log, which is a recording, unless it was joined from others.
 fn refuse_log(out: &Path) -> Result<(), Failure> {
-    const NAME: usize = FILE_HEADER_LEN - 1;
-    let mut first = [0; NAME];
-    let is_log = RegularFile::open(out)
-        .is_ok_and(|file| file.file().read_exact(&mut first).is_ok())
-        && first == FILE_HEADER[..NAME];
+    let is_log = RegularFile::open(out).is_ok_and(|file| is_log_file(&file));
     match is_log && !Input::open_alone(out).is_ok_and(|log| log.is_join()) {
         true => Err(Failure::OverLog { path: out.into() }),
         false => Ok(()),

@@ -39,9 +39,12 @@ pub(crate) fn note_what_is_wrong(file: &Path, account: &Account) {
         ));
     }
     for damage in &account.damage {
-        say::note(&format_args!(
-            "note: {file}: {}; {} bytes passed over, the numbers miss what was in them",
-            damage.what, damage.skipped
-        ));
+        let what = &damage.what;
+        match damage.skipped {
+            0 => say::note(&format_args!("note: {file}: {what}")),
+            skipped => say::note(&format_args!(
+                "note: {file}: {what}; {skipped} bytes passed over, the numbers miss what was in them"
+            )),
+        }
     }
 }

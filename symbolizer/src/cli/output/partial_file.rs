@@ -42,6 +42,7 @@ impl Unfinished {
         let new = |partial: &Path| {
             let mut options = OpenOptions::new();
             options
+                .read(true)
                 .write(true)
                 .create_new(true)
                 .mode(mode())
@@ -150,6 +151,7 @@ fn narrow(file: &File) -> io::Result<()> {
 /// A file without a name, if it can be given one later.
 fn without_a_name(folder: &Path) -> Option<File> {
     let file = OpenOptions::new()
+        .read(true)
         .write(true)
         .custom_flags(libc::O_TMPFILE)
         .mode(mode())

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
+use heapprof_symbolizer::on_unpacking;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Files smaller than this are read before an eye would see a bar.
@@ -52,6 +53,15 @@ impl Progress {
         bar.set_message(what);
         Progress(bar)
     }
+}
+
+/// Shows a bar while a compressed log is unpacked.
+pub(crate) fn show_unpacking() {
+    on_unpacking(|length| {
+        // Its end clears it.
+        let progress = Progress::bytes("unpacking", length);
+        Box::new(move |offset| progress.at(offset))
+    });
 }
 
 fn target(worth_it: bool) -> ProgressDrawTarget {

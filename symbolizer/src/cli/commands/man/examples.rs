@@ -273,6 +273,20 @@ pub(crate) const EXAMPLES: &[Page] = &[
         &["top", "timeline", "report"],
     ),
     (
+        "compress",
+        &[
+            (
+                "heapprof compress server.heaplog",
+                "Compress a log in its place; all commands read it as before.",
+            ),
+            (
+                "heapprof compress -d server.heaplog",
+                "Make it a plain log again.",
+            ),
+        ],
+        &["run", "bundle"],
+    ),
+    (
         "bundle",
         &[(
             "heapprof bundle server.heaplog",

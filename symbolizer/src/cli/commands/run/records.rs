@@ -11,8 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use heapprof_format::{Reader, Record};
-use heapprof_symbolizer::{RegularFile, newest_of};
+use heapprof_symbolizer::{RegularFile, newest_of, start_of_file};
 
 #[derive(Debug, Default)]
 pub(crate) struct Records {
@@ -122,11 +121,8 @@ fn owner(log: &Path) -> Option<(u32, u64)> {
     if !may_be_ours(file.meta().uid()) {
         return None;
     }
-    let map = file.map().ok()?;
-    match Reader::new(&map).ok()?.next_record().ok()?? {
-        Record::Start(start) => Some((start.pid, start.wall_ns)),
-        _ => None,
-    }
+    let start = start_of_file(&file)?;
+    Some((start.pid, start.wall_ns))
 }
 
 /// Returns true if a program that we started may have written a file of that owner: it has our
@@ -140,7 +136,7 @@ fn may_be_ours(owner: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heapprof_format::{Encoder, FILE_HEADER, Start};
+    use heapprof_format::{Encoder, FILE_HEADER, Record, Start};
     use std::time::Duration;
 
     fn log(folder: &Path, name: &str, pid: u32, wall_ns: u64) {

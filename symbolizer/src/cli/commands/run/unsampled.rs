@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use heapprof_format::{Counter, EndReason, Reader, Record, Start};
-use heapprof_symbolizer::{Input, Printable, RegularFile};
+use heapprof_symbolizer::{Input, Printable, RegularFile, start_of_file};
 
 use crate::cli::commands::run::records::{Records, files, folder_of, log_of_dump, name};
 
@@ -223,11 +223,7 @@ fn has_no_news(log: &[u8]) -> bool {
 
 /// Returns the first record of a log.
 pub(super) fn start_of(log: &Path) -> Option<Start> {
-    let map = RegularFile::open_itself(log).ok()?.map().ok()?;
-    match Reader::new(&map).ok()?.next_record().ok()?? {
-        Record::Start(start) => Some(start),
-        _ => None,
-    }
+    start_of_file(&RegularFile::open_itself(log).ok()?)
 }
 
 /// Returns the name by which the program was executed, without folders.
