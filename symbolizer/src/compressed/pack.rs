@@ -6,8 +6,7 @@ use heapprof_format::{FILE_HEADER_LEN, frame_end};
 use rayon::prelude::*;
 use zstd::bulk::Compressor;
 
-/// Bytes of a part. Level 3 looks back so far, so larger parts are hardly smaller together: parts
-/// of 1 MiB take 4 % more (docs/performance.md has the sizes).
+/// Bytes of a part. Level 3 looks back so far, so larger parts are hardly smaller together.
 pub(super) const PART: usize = 2 << 20;
 /// Beyond, the last frame of a part is cut.
 const LONGEST_PART: usize = 2 * PART;

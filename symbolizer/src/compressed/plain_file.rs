@@ -278,3 +278,41 @@ fn free_bytes(file: &File) -> Option<u64> {
     let answer = (failed == 0).then(|| unsafe { answer.assume_init() })?;
     Some(answer.f_bavail.saturating_mul(answer.f_frsize))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn opened(path: &Path) -> PlainFile {
+        PlainFile::of(RegularFile::open(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_unpacked_once_and_another_in_its_place_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let put = |bytes: &[u8]| std::fs::write(&path, bytes).unwrap();
+        put(b"plain bytes");
+        let plain = opened(&path);
+        assert!(!plain.is_compressed());
+        assert_eq!(&plain.map().unwrap()[..], b"plain bytes");
+        put(&zstd::bulk::compress(&[7; 5000], 1).unwrap());
+        let (first, second) = (opened(&path), opened(&path));
+        assert_eq!((first.len(), first.damage()), (5000, None));
+        assert_eq!(&first.map().unwrap()[..], [7; 5000]);
+        let content = |file: &PlainFile| file.content.clone().unwrap();
+        assert!(Arc::ptr_eq(&content(&first), &content(&second)));
+        put(&zstd::bulk::compress(&[8; 70_000], 1).unwrap());
+        assert_eq!(&opened(&path).map().unwrap()[..], [8; 70_000]);
+        let head = PlainFile::head(&RegularFile::open(&path).unwrap(), 5).unwrap();
+        assert_eq!(head, [8; 5]);
+        // Few are kept: their disk space is not given back before.
+        for n in 0..KEPT {
+            let other = folder.path().join(n.to_string());
+            std::fs::write(&other, zstd::bulk::compress(&[9; 100], 1).unwrap()).unwrap();
+            opened(&other);
+        }
+        assert!(!Arc::ptr_eq(&content(&first), &content(&opened(&path))));
+    }
+}

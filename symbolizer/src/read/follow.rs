@@ -441,6 +441,44 @@ mod tests {
         assert_eq!(followed.rows, whole.rows);
     }
 
+    /// A log that is compressed while it is followed is read anew, and gives the same. Damage of the
+    /// compressed file is said.
+    #[test]
+    fn a_compressed_log_is_followed_as_a_plain_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.heaplog");
+        let bytes = some_frames().concat();
+        let put = |bytes: &[u8]| {
+            let other = folder.path().join("b");
+            std::fs::write(&other, bytes).unwrap();
+            std::fs::rename(&other, &path).unwrap();
+        };
+        put(&bytes);
+        let mut follower = Follower::of(&path, false, Options::default());
+        follower.catch_up().unwrap();
+        let plain = follower.profile().unwrap();
+        let mut packed = Vec::new();
+        crate::compressed::pack(&bytes, &mut packed, |_| {}).unwrap();
+        put(&packed);
+        assert_eq!(follower.catch_up().unwrap(), Step::Anew);
+        assert_eq!(follower.catch_up().unwrap(), Step::Same);
+        let followed = follower.profile().unwrap();
+        assert_eq!(
+            (&followed.rows, &followed.account),
+            (&plain.rows, &plain.account)
+        );
+        assert_eq!(follower.length(), bytes.len() as u64);
+        // Its checksum.
+        *packed.last_mut().unwrap() ^= 1;
+        put(&packed);
+        assert_eq!(follower.catch_up().unwrap(), Step::Anew);
+        let followed = follower.profile().unwrap();
+        assert_eq!(followed.rows, plain.rows);
+        let words = "the compressed file is damaged at offset 0";
+        assert!(followed.account.damage.iter().any(|it| it.what == words));
+        assert!(!followed.account.is_whole());
+    }
+
     /// A frame whose length is damaged claims what is behind it. The follower does not wait for it.
     #[test]
     fn a_damaged_length_costs_its_frame_alone() {
