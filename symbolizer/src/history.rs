@@ -68,7 +68,8 @@ pub(crate) struct History {
     pages: Vec<Pages>,
     live: NumberMap<u64, Birth>,
     lifetimes: Vec<Lifetimes>,
-    in_use: Estimate,
+    /// Bytes in use, and the most there were.
+    in_use: Fixed,
     largest: Fixed,
     /// The courses of all stacks: kept when asked for.
     courses: Option<CoursesSoFar>,
@@ -87,7 +88,7 @@ impl History {
             pages: Vec::new(),
             live: NumberMap::default(),
             lifetimes: Vec::new(),
-            in_use: Estimate::default(),
+            in_use: Fixed::default(),
             largest: Fixed::default(),
             courses: None,
         }
@@ -134,7 +135,7 @@ impl History {
     /// frees of inherited blocks that were gone by then. While they were told, more may have seemed
     /// to be in use than ever was at once: so the peak is looked for from here on.
     pub(crate) fn begun(&mut self) {
-        self.largest = self.in_use.bytes_fixed();
+        self.largest = self.in_use;
         self.rows.reach_maximum();
     }
 
@@ -148,9 +149,9 @@ impl History {
         if let Some(courses) = &mut self.courses {
             courses.came(came.stack, came.time_ns, weight);
         }
-        self.in_use.add(weight);
-        if self.in_use.bytes_fixed() > self.largest {
-            self.largest = self.in_use.bytes_fixed();
+        self.in_use += weight.bytes_fixed();
+        if self.in_use > self.largest {
+            self.largest = self.in_use;
             self.rows.reach_maximum();
         }
         if self.temporary.before_allocations.is_some() {
@@ -221,7 +222,7 @@ impl History {
         if is_temporary {
             state.temporary.add(&weight);
         }
-        self.in_use.remove(&weight);
+        self.in_use -= weight.bytes_fixed();
         let knows_age = self.knows_age_of(&birth);
         if knows_age || self.courses.is_some() {
             let stack = ledger.block_of(birth.live).stack;

@@ -169,6 +169,9 @@ impl Courses {
 pub(crate) struct CoursesSoFar {
     begin_ns: u64,
     step_ns: u64,
+    /// The step of the last event, and when it begins.
+    step: usize,
+    step_begin_ns: u64,
     stacks: Vec<Running>,
 }
 
@@ -185,6 +188,8 @@ impl Default for CoursesSoFar {
         CoursesSoFar {
             begin_ns: 0,
             step_ns: FIRST_NS,
+            step: 0,
+            step_begin_ns: 0,
             stacks: Vec::new(),
         }
     }
@@ -200,6 +205,7 @@ impl CoursesSoFar {
     /// that were told, and those that are told next.
     pub(crate) fn begin_at(&mut self, begin_ns: u64) {
         (self.begin_ns, self.step_ns) = (begin_ns, FIRST_NS);
+        (self.step, self.step_begin_ns) = (0, begin_ns);
         for running in &mut self.stacks {
             while running.course.steps.len() > 1 {
                 running.merge_steps();
@@ -272,7 +278,15 @@ impl CoursesSoFar {
     }
 
     /// The step of that time, or the first one. Makes steps longer until there is one.
+    #[inline]
     fn step_at(&mut self, time_ns: u64) -> usize {
+        if time_ns.wrapping_sub(self.step_begin_ns) >= self.step_ns {
+            self.change_step(time_ns);
+        }
+        self.step
+    }
+
+    fn change_step(&mut self, time_ns: u64) {
         let time_ns = time_ns.saturating_sub(self.begin_ns);
         while time_ns / self.step_ns >= MOST as u64 {
             self.step_ns = self.step_ns.saturating_mul(2);
@@ -280,7 +294,9 @@ impl CoursesSoFar {
                 running.merge_steps();
             }
         }
-        (time_ns / self.step_ns) as usize
+        let step = time_ns / self.step_ns;
+        self.step = step as usize;
+        self.step_begin_ns = self.begin_ns + step * self.step_ns;
     }
 }
 
@@ -395,6 +411,17 @@ mod tests {
         let lows: Vec<f64> = stacks[0].steps.iter().map(|step| step.low).collect();
         assert_eq!(lows[..6], [0.0, 0.0, 0.0, 1000.0, 1000.0, 2000.0]);
         assert_eq!(lows[29], 10_000.0);
+    }
+
+    #[test]
+    fn an_event_that_comes_late_counts_for_its_own_step() {
+        let mut courses = CoursesSoFar::default();
+        for ms in [5, 2, 5, 6] {
+            courses.came(0, ms * MS, &Weight::of(10, 1));
+        }
+        let Courses { stacks, .. } = courses.finish(6 * MS);
+        let came = stacks[0].steps.iter().map(|step| step.came.samples);
+        assert_eq!(came.collect::<Vec<_>>(), [0, 0, 1, 0, 0, 2, 1]);
     }
 
     #[test]

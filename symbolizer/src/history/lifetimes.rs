@@ -12,8 +12,6 @@
 //! Blocks are counted by their weights. Ages are kept in classes, so that the memory of a stack
 //! does not depend on the number of its blocks. The class bounds the relative error of a median.
 
-use std::collections::BTreeMap;
-
 /// Classes in a doubling of age.
 const STEPS: u64 = 8;
 
@@ -28,8 +26,8 @@ struct AtAge {
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Lifetimes {
-    /// By class of age.
-    ages: BTreeMap<u16, AtAge>,
+    /// By class of age, ascending.
+    ages: Vec<(u16, AtAge)>,
     /// Samples that died, and those that live.
     died: u64,
     live: u64,
@@ -41,7 +39,7 @@ pub struct Lifetimes {
 impl Lifetimes {
     /// A block died at that age; it stands for `blocks`.
     pub fn died(&mut self, age_ns: u64, blocks: f64) {
-        self.ages.entry(class(age_ns)).or_default().died += blocks;
+        self.at(class(age_ns)).died += blocks;
         self.died += 1;
         self.deaths += blocks;
         self.exposed += blocks * age_ns as f64 / 1e9;
@@ -49,15 +47,24 @@ impl Lifetimes {
 
     /// A block of that age lives; it stands for `blocks`.
     pub fn lives(&mut self, age_ns: u64, blocks: f64) {
-        self.ages.entry(class(age_ns)).or_default().live += blocks;
+        self.at(class(age_ns)).live += blocks;
         self.live += 1;
         self.exposed += blocks * age_ns as f64 / 1e9;
     }
 
+    fn at(&mut self, class: u16) -> &mut AtAge {
+        let place = self.ages.binary_search_by_key(&class, |(class, _)| *class);
+        let place = place.unwrap_or_else(|place| {
+            self.ages.insert(place, (class, AtAge::default()));
+            place
+        });
+        &mut self.ages[place].1
+    }
+
     /// Adds another stack's blocks.
     pub fn merge(&mut self, other: &Lifetimes) {
-        for (&class, more) in &other.ages {
-            let sum = self.ages.entry(class).or_default();
+        for &(class, more) in &other.ages {
+            let sum = self.at(class);
             sum.died += more.died;
             sum.live += more.live;
         }
@@ -85,9 +92,9 @@ impl Lifetimes {
 
     /// The age in seconds by which that part of the blocks has died.
     pub fn quantile(&self, part: f64) -> Option<f64> {
-        let mut at_risk: f64 = self.ages.values().map(|at| at.died + at.live).sum();
+        let mut at_risk: f64 = self.ages.iter().map(|(_, at)| at.died + at.live).sum();
         let mut outlives = 1.0;
-        for (&class, at) in &self.ages {
+        for &(class, at) in &self.ages {
             // Live blocks of the same age were there when these died.
             outlives *= 1.0 - at.died / at_risk;
             if outlives <= 1.0 - part + 1e-12 {
@@ -100,9 +107,9 @@ impl Lifetimes {
 
     /// The age in seconds that half of the live blocks have reached; `None`: none lives.
     pub fn median_age(&self) -> Option<f64> {
-        let live: f64 = self.ages.values().map(|at| at.live).sum();
+        let live: f64 = self.ages.iter().map(|(_, at)| at.live).sum();
         let mut younger = 0.0;
-        for (&class, at) in &self.ages {
+        for &(class, at) in &self.ages {
             younger += at.live;
             if at.live > 0.0 && 2.0 * younger >= live {
                 return Some(middle_ns(class) / 1e9);
