@@ -113,14 +113,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut symbols = args.logs.symbols(&profile)?;
     let suppressed = args.suppressions.frames(&profile, &symbols)?;
     let log = labels.part(input.log()?).without(&suppressed);
-    let explained_up_to = |ns| {
+    let read_up_to = |ns, detail| {
         log.profile_with_courses(detail, DEFAULT_TEMPORARY, ns, |_| {})
             .map_err(failed)
     };
     if !suppressed.is_empty() {
         args.suppressions.apply(&mut profile, &symbols)?;
         let words = std::mem::take(&mut profile.filtered);
-        profile = explained_up_to(None)?;
+        profile = read_up_to(None, detail)?;
         note_life(&mut profile.run);
         profile.filtered = words;
         symbols = args.logs.symbols(&profile)?;
@@ -137,7 +137,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     let until_ns = profile.end_of_use_ns();
     let explain = || {
-        let cut = until_ns.map(|ns| explained_up_to(Some(ns))).transpose()?;
+        // What is explained is not divided by thread.
+        let up_to = |ns| read_up_to(Some(ns), Detail::default());
+        let cut = until_ns.map(up_to).transpose()?;
         let explained = cut.as_ref().unwrap_or(&profile);
         let explanation = Explanation::of(explained, &symbols);
         Ok::<_, Failure>((explanation, SitePasts::of(explained, &kept, &sites)))
