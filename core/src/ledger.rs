@@ -13,6 +13,7 @@
 //! order.
 
 use crate::sampling::estimate::Estimate;
+use crate::sampling::fixed::Fixed;
 use crate::sampling::size_class::SizeClass;
 use crate::sampling::weight::Weight;
 use crate::sampling::weight_cache::WeightCache;
@@ -129,10 +130,16 @@ impl Ledger {
     /// that number. Returns the index of its row, and its weight.
     pub fn alloc(&mut self, id: u64, stack: u32, size: u64, interval: u64) -> (u32, Weight) {
         let row = self.row(stack, SizeClass::of(size));
+        (row, self.alloc_in(row, id, size, interval))
+    }
+
+    /// Adds the same to a known row, which is that of the block's stack and class. Returns the
+    /// weight.
+    pub fn alloc_in(&mut self, row: u32, id: u64, size: u64, interval: u64) -> Weight {
         let live = self.sample(row, size, interval);
         let weight = self.came(live);
         self.live.insert(id, live);
-        (row, weight)
+        weight
     }
 
     /// Subtracts the sample of that id from what is in use. Returns the sample if it is known.
@@ -199,6 +206,12 @@ impl Ledger {
         })
     }
 
+    /// Returns the stack of a row.
+    #[inline]
+    pub fn stack_at(&self, row: u32) -> u32 {
+        self.rows[row as usize].stack
+    }
+
     /// Returns the number of different intervals of its samples.
     pub fn intervals(&self) -> usize {
         self.intervals.len()
@@ -243,6 +256,12 @@ impl Ledger {
     #[inline]
     pub fn total(&self) -> Totals {
         self.total.totals()
+    }
+
+    /// Returns the bytes in use of all rows together, exact to the last bit.
+    #[inline]
+    pub fn bytes_in_use(&self) -> Fixed {
+        self.total.allocated.bytes_fixed() - self.total.freed.bytes_fixed()
     }
 
     /// Returns the sum of all frees.

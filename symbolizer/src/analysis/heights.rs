@@ -146,7 +146,7 @@ struct Climb {
 impl Climb {
     /// Begins a step: the bytes in use are its highest so far.
     fn begin(&mut self) {
-        self.highest = self.fold.ledger().total().in_use.bytes_fixed();
+        self.highest = self.fold.ledger().bytes_in_use();
         self.record = self.fold.records();
     }
 
@@ -212,7 +212,7 @@ impl Taker for Climb {
             self.end_step();
         }
         self.fold.event(event);
-        let in_use = self.fold.ledger().total().in_use.bytes_fixed();
+        let in_use = self.fold.ledger().bytes_in_use();
         if in_use > self.highest {
             self.highest = in_use;
             self.record = self.fold.records();

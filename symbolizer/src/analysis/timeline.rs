@@ -441,13 +441,13 @@ where
                 let inherited = is_inherited(&alloc);
                 let before = inherited.then(|| self.fold.ledger().total().allocated);
                 self.fold.event(event);
-                let total = self.fold.ledger().total();
                 if let Some(before) = before {
                     // In use before the process, and not allocated by it.
+                    let total = self.fold.ledger().total();
                     let inherited = total.allocated.without(&before);
                     self.allocated_before.merge(&inherited);
                 }
-                self.highest = self.highest.max(total.in_use.bytes_fixed());
+                self.highest = self.highest.max(self.fold.ledger().bytes_in_use());
                 if self.fold.records() == self.peak_record {
                     self.timeline.at_peak = Some(self.in_groups());
                     self.companion.moment(self.count + 1, time_ns, &self.fold);

@@ -48,8 +48,7 @@ impl Point {
     /// Returns true if it is so far below the other that both belong to different spikes.
     fn is_below(&self, other: &Point) -> bool {
         let (low, high) = (self.bytes(), other.bytes());
-        // Most events end here, without a multiplication of 128 bits.
-        if low >= high || (high - low).to_bits() < high.to_bits() >> 4 {
+        if !may_be_below(low, high) {
             return false;
         }
         if (high - low).times(PARTS) < high {
@@ -59,6 +58,13 @@ impl Point {
         let noise = STANDARD_ERRORS.powi(2) * (variance(self) + variance(other));
         (high - low).to_f64().powi(2) >= noise
     }
+}
+
+/// Returns false if the low is too near to the height to be of another spike, whatever their noise.
+/// Most events end here, without a multiplication of 128 bits.
+#[inline]
+fn may_be_below(low: Fixed, high: Fixed) -> bool {
+    low < high && (high - low).to_bits() >= high.to_bits() >> 4
 }
 
 /// See the module's text.
@@ -112,8 +118,18 @@ impl SpikesSoFar {
         };
     }
 
-    /// The curve behind a record.
+    /// Returns false if [`at`](Self::at) would change nothing with so many bytes in use.
     #[inline]
+    pub(crate) fn may_change_at(&self, bytes: Fixed) -> bool {
+        let peak = self.now.peak.bytes();
+        bytes > peak
+            || match &self.fall {
+                None => may_be_below(bytes, peak),
+                Some(fall) => bytes < fall.low.bytes() || may_be_below(fall.low.bytes(), bytes),
+            }
+    }
+
+    /// The curve behind a record.
     pub(crate) fn at(&mut self, here: Point) {
         match &mut self.fall {
             None if here.bytes() > self.now.peak.bytes() => self.now.peak = here,
@@ -195,6 +211,7 @@ impl SpikesSoFar {
 #[cfg(test)]
 mod tests {
     use heapprof_core::Weight;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -358,5 +375,25 @@ mod tests {
         let highest = highest(&found, 2);
         let times = highest.iter().map(|spike| spike.peak.time_ns / MS);
         assert_eq!(times.collect::<Vec<u64>>(), [152, 154]);
+    }
+
+    proptest! {
+        /// Whatever the curve is like, a point that is left out changes nothing.
+        #[test]
+        fn points_that_change_nothing_are_told(
+            curve in prop::collection::vec((0u64..3, 0u64..40), 1..60)
+        ) {
+            let mut spikes = SpikesSoFar::default();
+            let mut time_ns = 0;
+            for (record, (step, bytes)) in (1..).zip(curve) {
+                time_ns += step * MS;
+                let here = point(record, time_ns, 100 * bytes, 1);
+                let may_change = spikes.may_change_at(here.bytes());
+                let before = format!("{spikes:?}");
+                spikes.at(here);
+                let after = format!("{spikes:?}");
+                prop_assert!(may_change || after == before);
+            }
+        }
     }
 }

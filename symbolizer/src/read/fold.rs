@@ -72,6 +72,8 @@ pub struct Fold {
     ledger: Ledger,
     /// Number in the log -> index in the profile.
     stack_of: NumberMap<u32, u32>,
+    /// The stack's number in the log and a size class -> row of the ledger.
+    row_of: NumberMap<(u32, u8), u32>,
     module_of: NumberMap<u32, usize>,
     /// The first addresses of all functions of interpreters so far.
     codes: HashSet<u64>,
@@ -172,15 +174,18 @@ impl Fold {
         if self.resuming {
             return;
         }
+        let bytes = self.ledger.bytes_in_use();
         if let Some(curve) = &mut self.curve {
-            curve.at(time_ns, self.ledger.total().in_use.bytes_f64());
+            curve.at(time_ns, bytes.to_f64());
         }
-        let (record, ledger) = (self.records, &self.ledger);
-        self.keeper.in_use(begins, || Point {
-            record,
-            time_ns,
-            in_use: ledger.total().in_use,
-        });
+        if self.keeper.has_spike_at(begins, bytes) {
+            let here = Point {
+                record: self.records,
+                time_ns,
+                in_use: self.ledger.total().in_use,
+            };
+            self.keeper.in_use(begins, here);
+        }
     }
 
     /// Keeps a difference of two views as well.
@@ -317,9 +322,9 @@ impl Fold {
             None => self.ledger.free(id),
         };
         match known {
-            Some(_) => {
+            Some(live) => {
                 self.gives_back_block();
-                self.keeper.free(free);
+                self.keeper.free(free, live, &self.ledger);
             }
             None => self.free_of_unknown(id),
         }
@@ -568,7 +573,8 @@ impl Fold {
             self.profile.account.implausible += 1;
             return;
         }
-        let index = self.stack_in_use(alloc.stack, alloc.time_ns);
+        let row = self.row(alloc);
+        let index = self.ledger.stack_at(row);
         let came = Allocation {
             id: alloc.id,
             stack: index,
@@ -581,7 +587,6 @@ impl Fold {
         };
         if is_before {
             if let Some(history) = &mut self.history {
-                let row = self.ledger.row(index, SizeClass::of(alloc.size));
                 let live = self.ledger.sample(row, alloc.size, alloc.interval);
                 history.alloc_before(&came, live);
             }
@@ -593,7 +598,6 @@ impl Fold {
         let weight = match &mut self.history {
             // It remembers the block for the ledger, too.
             Some(history) => {
-                let row = self.ledger.row(index, SizeClass::of(alloc.size));
                 let live = self.ledger.sample(row, alloc.size, alloc.interval);
                 let weight = self.ledger.came(live);
                 history.alloc(&came, live, &weight);
@@ -601,7 +605,7 @@ impl Fold {
             }
             None => {
                 let ledger = &mut self.ledger;
-                ledger.alloc(alloc.id, index, alloc.size, alloc.interval).1
+                ledger.alloc_in(row, alloc.id, alloc.size, alloc.interval)
             }
         };
         self.average_alloc(index, &weight, alloc.time_ns);
@@ -611,7 +615,7 @@ impl Fold {
             let bytes = bytes_on_the_line(alloc.size);
             self.last_samples.sampled(alloc.thread, weight, bytes);
         }
-        let in_use = self.ledger.total().in_use.bytes_fixed();
+        let in_use = self.ledger.bytes_in_use();
         if in_use > self.peak.bytes && !self.resuming {
             self.peak = Peak {
                 record: self.records,
@@ -623,7 +627,7 @@ impl Fold {
         if let Some(paired) = &mut self.paired {
             paired.alloc(&came, self.records);
         }
-        self.keeper.alloc(alloc, index);
+        self.keeper.alloc(alloc, index, row);
     }
 
     fn stack(&mut self, mut stack: Stack) {
@@ -658,6 +662,27 @@ impl Fold {
                 labels
             }
         }
+    }
+
+    /// The row of a block that came.
+    #[inline]
+    fn row(&mut self, alloc: &Alloc) -> u32 {
+        let class = SizeClass::of(alloc.size);
+        match self.row_of.get(&(alloc.stack, class.0)) {
+            Some(&row) => row,
+            None => self.new_row(alloc, class),
+        }
+    }
+
+    #[inline(never)]
+    fn new_row(&mut self, alloc: &Alloc, class: SizeClass) -> u32 {
+        let index = self.stack_in_use(alloc.stack, alloc.time_ns);
+        let row = self.ledger.row(index, class);
+        // Blocks of a stack for which there is no room are counted one by one.
+        if self.stack_of.contains_key(&alloc.stack) {
+            self.row_of.insert((alloc.stack, class.0), row);
+        }
+        row
     }
 
     /// The index of a stack, by its number in the log, that something was allocated by at that

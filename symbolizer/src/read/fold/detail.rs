@@ -1,7 +1,7 @@
 //! Detail keeper: collects the rows by thread, the events of sampled blocks, and the spikes during
 //! a fold.
 
-use heapprof_core::{Estimate, Ledger, NumberMap, Row, SizeClass};
+use heapprof_core::{Estimate, Fixed, Ledger, Live, NumberMap, Row, SizeClass};
 use heapprof_format::{Alloc, Free};
 
 use crate::history::spikes::{Point, SpikesSoFar};
@@ -16,8 +16,22 @@ pub(crate) struct Keeper {
     /// (stack, thread) -> the number that the ledger knows it by, and back.
     number_of: NumberMap<(u32, u32), u32>,
     pairs: Vec<(u32, u32)>,
+    /// By row of the whole account: the thread of its first block.
+    first: Vec<Option<FirstThread>>,
+    /// The rows of blocks in use that another thread allocated.
+    of_others: NumberMap<u64, u32>,
     events: Vec<Event>,
     spikes: SpikesSoFar,
+}
+
+/// The thread that allocated the first block of a row. Most rows have no other, so only the blocks
+/// of others are remembered one by one.
+#[derive(Debug, Clone, Copy)]
+struct FirstThread {
+    thread: u32,
+    /// The row of its blocks, in the account by thread.
+    row: u32,
+    has_others: bool,
 }
 
 impl Keeper {
@@ -33,12 +47,12 @@ impl Keeper {
         &self.ledger
     }
 
-    /// A block came from the stack of that index.
-    pub(crate) fn alloc(&mut self, alloc: &Alloc, stack: u32) {
+    /// A block came from the stack of that index, into that row of the whole account.
+    pub(crate) fn alloc(&mut self, alloc: &Alloc, stack: u32, row: u32) {
         if self.wanted.threads {
-            let number = self.number(stack, alloc.thread);
-            self.ledger
-                .alloc(alloc.id, number, alloc.size, alloc.interval);
+            let own = self.row_of_thread(alloc, stack, row as usize);
+            let live = self.ledger.sample(own, alloc.size, alloc.interval);
+            self.ledger.came(live);
         }
         if self.wanted.events {
             self.events.push(Event {
@@ -52,6 +66,38 @@ impl Keeper {
                 }),
             });
         }
+    }
+
+    /// The row of a block that came, in the account by thread.
+    #[inline]
+    fn row_of_thread(&mut self, alloc: &Alloc, stack: u32, row: usize) -> u32 {
+        match self.first.get(row) {
+            Some(Some(first)) if first.thread == alloc.thread => first.row,
+            _ => self.row_of_new_thread(alloc, stack, row),
+        }
+    }
+
+    #[inline(never)]
+    fn row_of_new_thread(&mut self, alloc: &Alloc, stack: u32, row: usize) -> u32 {
+        let number = self.number(stack, alloc.thread);
+        let own = self.ledger.row(number, SizeClass::of(alloc.size));
+        if row >= self.first.len() {
+            self.first.resize(row + 1, None);
+        }
+        match &mut self.first[row] {
+            Some(first) => {
+                first.has_others = true;
+                self.of_others.insert(alloc.id, own);
+            }
+            none => {
+                *none = Some(FirstThread {
+                    thread: alloc.thread,
+                    row: own,
+                    has_others: false,
+                });
+            }
+        }
+        own
     }
 
     /// Blocks came and went before what is known begins; of which threads is not known.
@@ -73,10 +119,19 @@ impl Keeper {
             })
     }
 
-    /// A block that is known went.
-    pub(crate) fn free(&mut self, free: &Free) {
-        if self.wanted.threads {
-            self.ledger.free(free.id);
+    /// A block went that the whole account knows.
+    pub(crate) fn free(&mut self, free: &Free, live: Live, whole: &Ledger) {
+        if self.wanted.threads
+            && let Some(Some(first)) = self.first.get(live.row as usize)
+        {
+            let other = match first.has_others {
+                true => self.of_others.remove(&free.id),
+                false => None,
+            };
+            let block = whole.block_of(live);
+            let own = other.unwrap_or(first.row);
+            let live = self.ledger.sample(own, block.size, block.interval);
+            self.ledger.went(live);
         }
         if self.wanted.events {
             self.events.push(Event {
@@ -88,14 +143,19 @@ impl Keeper {
         }
     }
 
-    /// The bytes in use are these behind a record. If they `begin`, they were in use before the
-    /// first event.
+    /// Returns true if the spikes change with so many bytes in use, behind a record. If they
+    /// `begin`, they were in use before the first event.
     #[inline]
-    pub(crate) fn in_use(&mut self, begin: bool, point: impl FnOnce() -> Point) {
+    pub(crate) fn has_spike_at(&self, begin: bool, bytes: Fixed) -> bool {
+        self.wanted.spikes && (begin || self.spikes.may_change_at(bytes))
+    }
+
+    /// These blocks are in use behind a record.
+    pub(crate) fn in_use(&mut self, begin: bool, here: Point) {
         match (self.wanted.spikes, begin) {
             (false, _) => {}
-            (true, false) => self.spikes.at(point()),
-            (true, true) => self.spikes.begin(point()),
+            (true, false) => self.spikes.at(here),
+            (true, true) => self.spikes.begin(here),
         }
     }
 
@@ -111,6 +171,49 @@ impl Keeper {
             threads: self.wanted.threads.then(|| threads.collect()),
             events: self.wanted.events.then_some(self.events),
             spikes: (self.wanted.spikes).then(|| self.spikes.finish()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heapprof_core::Totals;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        /// Against an account of all blocks by stack, thread and class.
+        #[test]
+        fn rows_are_divided_by_the_thread_that_allocated(
+            steps in prop::collection::vec((0u32..3, 0u32..3, 1u64..40, any::<prop::sample::Index>(), any::<bool>()), 1..200)
+        ) {
+            let mut keeper = Keeper::of(Detail { threads: true, ..Detail::default() });
+            let (mut whole, mut by_thread) = (Ledger::new(), Ledger::new());
+            let mut live: Vec<u64> = Vec::new();
+            for (id, (stack, thread, size, which, is_free)) in (0..).zip(steps) {
+                if is_free && !live.is_empty() {
+                    let id = live.swap_remove(which.index(live.len()));
+                    by_thread.free(id);
+                    let gone = whole.free(id).unwrap();
+                    keeper.free(&Free { time_ns: 0, thread: 7, id }, gone, &whole);
+                } else {
+                    live.push(id);
+                    let (row, _) = whole.alloc(id, stack, size, 1);
+                    by_thread.alloc(id, 10 * stack + thread, size, 1);
+                    let alloc = Alloc { time_ns: 0, thread, id, stack, size, slack: 0, interval: 1 };
+                    keeper.alloc(&alloc, stack, row);
+                }
+            }
+            let expected: BTreeMap<(u32, u8), Totals> = by_thread.rows()
+                .map(|row| ((row.stack, row.class.0), row.totals))
+                .collect();
+            let threads = keeper.finish().threads.unwrap();
+            let found: BTreeMap<(u32, u8), Totals> = threads.iter()
+                .map(|it| ((10 * it.row.stack + it.thread, it.row.class.0), it.row.totals))
+                .collect();
+            prop_assert_eq!(found.len(), threads.len());
+            prop_assert_eq!(found, expected);
         }
     }
 }

@@ -44,12 +44,12 @@ impl Fold {
     pub(super) fn resumed(&mut self) {
         self.resuming = false;
         let since_ns = self.profile.run.checkpoint.map_or(0, |it| it.time_ns);
-        let (record, ledger) = (self.records, &self.ledger);
-        self.keeper.in_use(true, || Point {
-            record,
+        let here = Point {
+            record: self.records,
             time_ns: since_ns,
-            in_use: ledger.total().in_use,
-        });
+            in_use: self.ledger.total().in_use,
+        };
+        self.keeper.in_use(true, here);
         if let Some(history) = &mut self.history {
             history.begun();
         }
