@@ -441,7 +441,7 @@ impl Writer {
             self.flush_before(session, EndReason::Exit, &END_FLUSH);
             if request_word::take(DUMP) {
                 self.drain_all(session); // the dump includes what was allocated before the request
-                self.begin_dump("signal");
+                self.begin_dump("signal", Cause::Dump);
             }
             self.handle_requests(session);
             self.adapt_interval(now);
@@ -451,7 +451,7 @@ impl Writer {
                 .is_some_and(|dumps| now >= dumps.next_ns())
             {
                 self.drain_all(session);
-                self.begin_dump("time interval");
+                self.begin_dump("time interval", Cause::Frequent);
             }
             let pending = self.output.pending();
             let mut counters_due = match self.total_count() == logged_count {

@@ -46,8 +46,9 @@ pub enum MemoryPart {
     Mapped,
     /// Mappings that were made otherwise.
     MappedUnrecorded,
-    /// All mappings less the blocks in use that lie in mappings: the program's own allocator, or
-    /// one inside the program, does not tell which, nor its free pages.
+    /// Mappings less the blocks in use that lie in them: the program's own allocator, or one inside
+    /// the program, does not tell its free pages. These are all mappings, or those that were not
+    /// recorded if the blocks lie in these alone.
     MappedRest,
     /// Pages of files: code, constants, mapped files.
     File,
@@ -148,16 +149,18 @@ impl Waterfall {
             // The allocator is the program's own: its blocks lie in these mappings.
             (Some(recorded), Some(unrecorded)) if usable.is_none() => {
                 let blocks = in_use.unwrap_or(0).saturating_add(slack.unwrap_or(0));
-                let all = recorded.saturating_add(unrecorded);
-                (None, None, Some(all.saturating_sub(blocks)))
+                less_blocks(
+                    recorded,
+                    unrecorded,
+                    blocks.saturating_sub(untouched_mapped),
+                )
             }
             (Some(recorded), Some(unrecorded)) if elsewhere > 0 => {
-                let all = recorded.saturating_add(unrecorded);
-                (None, None, Some(all.saturating_sub(elsewhere)))
+                let blocks = elsewhere.saturating_sub(untouched_mapped);
+                less_blocks(recorded, unrecorded, blocks)
             }
             (recorded, unrecorded) => (recorded, unrecorded, None),
         };
-        let rest = rest.map(|rest| rest.saturating_add(untouched_mapped));
         // Blocks that are larger than all mappings were not touched in part.
         let beyond = rest.map_or(0, |rest| rest.min(0));
         let of_mappings = match rest {
@@ -208,6 +211,23 @@ impl Waterfall {
         let line = self.lines.iter().find(|line| line.part == part)?;
         Some(line.bytes)
     }
+}
+
+/// Takes the touched bytes of blocks from the mappings that they lie in. Returns the recorded ones,
+/// those that are not recorded, and the rest of what the blocks are taken from.
+///
+/// An allocator whose mappings are not recorded, such as glibc's, has its blocks there: recorded
+/// mappings are the program's own. Otherwise, it is not known which mappings have the blocks.
+fn less_blocks(
+    recorded: i64,
+    unrecorded: i64,
+    blocks: i64,
+) -> (Option<i64>, Option<i64>, Option<i64>) {
+    let (recorded, place) = match unrecorded >= blocks {
+        true => (Some(recorded), unrecorded),
+        false => (None, recorded.saturating_add(unrecorded)),
+    };
+    (recorded, None, Some(place.saturating_sub(blocks)))
 }
 
 /// No machine has as much memory that this loses a bit.
@@ -358,6 +378,22 @@ mod tests {
         assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(2));
     }
 
+    /// glibc's mappings are not recorded, so 30 MiB are the program's own.
+    #[test]
+    fn mappings_of_the_program_stay_if_the_blocks_lie_in_others() {
+        let own = reading(&[
+            (Field::Resident, 90),
+            (Field::Mapped, 30),
+            (Field::MappedUnrecorded, 50),
+        ]);
+        let waterfall = Waterfall::of(&own, blocks(38, 2)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::Mapped), Some(30));
+        assert_eq!(mib(&waterfall, MemoryPart::MappedUnrecorded), None);
+        assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(10));
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(10));
+    }
+
     /// 15 of 50 MiB of blocks are of an allocator inside the program.
     #[test]
     fn blocks_of_other_allocators_lie_in_mappings() {
@@ -397,8 +433,8 @@ mod tests {
     fn blocks_in_mappings_count_as_far_as_they_were_touched() {
         let own = reading(&[
             (Field::Resident, 60),
-            (Field::Mapped, 30),
-            (Field::MappedUnrecorded, 20),
+            (Field::Mapped, 45),
+            (Field::MappedUnrecorded, 5),
         ]);
         let mut both = blocks(38, 2).unwrap();
         both.untouched = (30 * MIB) as f64;

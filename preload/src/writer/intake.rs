@@ -507,7 +507,7 @@ impl Writer {
             NoteKind::Marker(name) => {
                 let record = Record::Marker { time_ns, name };
                 self.output.encoder.record(&record);
-                self.log_memory(Cause::Marker);
+                self.log_memory(Cause::Frequent);
                 self.want_page_reading();
             }
             NoteKind::Mapping(event) => self.mapping_changed(time_ns, &event),

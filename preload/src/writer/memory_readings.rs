@@ -36,8 +36,8 @@ const PAGE: u64 = 4096;
 const READINGS: u64 = 2_000;
 const DETAILS: u64 = 2_500;
 const ROLLUPS: u64 = 10_000;
-/// The part of details at markers, which are few as a rule.
-const MARKER_DETAILS: u64 = 200;
+/// The part of details at markers and at dumps that nobody asks for, which are few as a rule.
+const FREQUENT_DETAILS: u64 = 500;
 /// Time on a processor for a page in a rollup, roughly.
 const ROLLUP_PAGE_NS: u64 = 100;
 /// Time up to which a rollup is taken on request: some 4 GiB of pages.
@@ -78,9 +78,9 @@ const DETAIL: [Field; 13] = [
 pub(super) enum Cause {
     /// It is time for one.
     Regular,
-    /// A marker, which may come often.
-    Marker,
-    /// A dump.
+    /// A marker, or a dump that nobody asks for. Both may come often.
+    Frequent,
+    /// A dump that is asked for, or that of an alarm.
     Dump,
     /// Somebody asks for one.
     Request,
@@ -96,7 +96,7 @@ pub(super) struct MemoryReadings {
     last_ns: u64,
     readings: CpuShare,
     details: CpuShare,
-    marker_details: CpuShare,
+    frequent_details: CpuShare,
     rollups: CpuShare,
     /// The last detail, with the clock's time.
     detail: Option<MemoryReading>,
@@ -119,7 +119,7 @@ impl MemoryReadings {
             last_ns: now_ns,
             readings: CpuShare::one_in(READINGS),
             details: CpuShare::one_in(DETAILS),
-            marker_details: CpuShare::one_in(MARKER_DETAILS),
+            frequent_details: CpuShare::one_in(FREQUENT_DETAILS),
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
             at_detail: None,
@@ -150,7 +150,7 @@ impl MemoryReadings {
         start_ns: u64,
     ) -> Option<(MemoryReading, Option<Account>)> {
         let now_ns = clock::now_ns();
-        let is_allowed = cause != Cause::Marker || self.readings.allows(now_ns);
+        let is_allowed = cause != Cause::Frequent || self.readings.allows(now_ns);
         if self.interval_ns == 0 || allocator::is_short() || !is_allowed {
             return None;
         }
@@ -169,7 +169,7 @@ impl MemoryReadings {
                 self.detail.is_none() && is_small && lived_ns >= SHORT_NS
             }
             Cause::Dump | Cause::Request => true,
-            Cause::Marker => self.marker_details.allows(now_ns),
+            Cause::Frequent => self.frequent_details.allows(now_ns),
             Cause::Regular => self.details.allows(now_ns),
         };
         let recorded_bytes = recorded.bytes_of_mappings();
@@ -201,9 +201,9 @@ impl MemoryReadings {
                 untouched: used.saturating_sub(heap),
                 recorded: recorded_bytes,
             });
-            if cause == Cause::Marker {
+            if cause == Cause::Frequent {
                 let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
-                self.marker_details.ran(ran_ns, now_ns);
+                self.frequent_details.ran(ran_ns, now_ns);
             }
             detail.time_ns = now_ns;
             self.detail = Some(detail);
@@ -426,6 +426,7 @@ fn read_detail(
     let mut own: u64 = sys::own_mappings().map(touched).sum();
     let mut own_in_places = own;
     let mut stacks = Vec::new();
+    let mut stacks_in_blocks = 0;
     if let Some(range) = main_stack.and_then(thread_stacks::of_main) {
         counted.map(range.clone(), ());
         let touched = map.of_stack(&range, MOST_PAGES);
@@ -438,6 +439,10 @@ fn read_detail(
     }
     let this = sys::gettid();
     let all_are_known = thread_stacks::each(&mut |tid, range| {
+        if tid != this && places.contains(&range.start) {
+            stacks_in_blocks += 1; // memory from malloc (pthread_attr_setstack), which counts there
+            return;
+        }
         let touched = map.of_stack(&range, MOST_PAGES);
         counted.map(range.clone(), ());
         if tid != this {
@@ -472,7 +477,7 @@ fn read_detail(
     detail.set(Field::OwnMapped, own);
     let of_stacks = stacks.iter().map(|stack| stack.touched.anonymous);
     detail.set(Field::Stacks, of_stacks.sum::<u64>());
-    detail.set(Field::StackThreads, stacks.len() as u64);
+    detail.set(Field::StackThreads, stacks.len() as u64 + stacks_in_blocks);
     detail.set(Field::Variables, variables);
     // Without the allocator's places, its pages would count twice.
     let mapped = match places.is_empty() {

@@ -84,7 +84,7 @@ impl Writer {
         }
         if self.dumps.is_some() && self.ledger.is_some() {
             self.drain_all(session); // the dump includes what was allocated before the alarm
-            self.begin_dump(&alarm);
+            self.begin_dump(&alarm, Cause::Dump);
         } else {
             self.note(clock::now_ns(), NoteKind::Marker(alarm));
         }
@@ -108,21 +108,21 @@ impl Writer {
         if let (Some(dumps), Some(ledger)) = (&self.dumps, &self.ledger)
             && let Some(why) = dumps.due(ledger)
         {
-            let _ = self.take_dump(&why, false); // the failure has been reported
+            self.begin_dump(&why, Cause::Frequent);
         }
     }
 
     /// Begins a dump, which is written while the writer goes on:
-    /// [`write_dump_piece`](Self::write_dump_piece).
+    /// [`write_dump_piece`](Self::write_dump_piece). `cause` is that of its reading of the memory.
     #[cold]
-    pub(super) fn begin_dump(&mut self, why: &str) {
-        let _ = self.take_dump(why, false); // the failure has been reported
+    pub(super) fn begin_dump(&mut self, why: &str, cause: Cause) {
+        let _ = self.take_dump(why, cause, false); // the failure has been reported
     }
 
     /// Writes a whole dump. Returns its path, or why there is none.
     #[cold]
     pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
-        self.take_dump(why, is_last)?;
+        self.take_dump(why, Cause::Frequent, is_last)?;
         self.finish_dump()
     }
 
@@ -130,14 +130,14 @@ impl Writer {
     /// dump's marker, whose time is now. A frame that began with the marker could not hold older
     /// events.)
     pub(super) fn dump_at_once(&mut self, why: &str) -> Result<String, String> {
-        self.take_dump(why, false)?;
+        self.take_dump(why, Cause::Dump, false)?;
         self.flush();
         self.finish_dump()
     }
 
     /// Takes the snapshot for a dump of this moment.
     #[cold]
-    fn take_dump(&mut self, why: &str, is_last: bool) -> Result<(), String> {
+    fn take_dump(&mut self, why: &str, cause: Cause, is_last: bool) -> Result<(), String> {
         // two dumps that are due at once are written one after the other
         let _ = self.finish_dump();
         self.log_modules();
@@ -161,7 +161,7 @@ impl Writer {
             time_ns,
             name: format!("dump: {why}"),
         });
-        self.log_memory(Cause::Dump);
+        self.log_memory(cause);
         self.want_page_reading_of_dump();
         begun
     }

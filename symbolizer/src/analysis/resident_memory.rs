@@ -20,6 +20,8 @@ const MOST_BESIDE: usize = 3;
 const OLD_MS: u64 = 100;
 /// The remark if no reading of pages tells them.
 const UNTOUCHED_UNKNOWN: &str = "untouched pages of blocks in mappings are not known, and count as touched: `heapprof ctl PID pages` reads them";
+/// Standard errors of the blocks in use beyond which a difference is none of sampling.
+const MOST_NOISE: f64 = 5.0;
 /// Bytes of a huge page.
 const HUGE_PAGE: f64 = (2 << 20) as f64;
 
@@ -254,17 +256,26 @@ fn words(
             return ("in_use", "blocks in use", remedy);
         }
         MemoryPart::Slack => ("slack", "slack of blocks", "sizes nearer to size classes"),
-        MemoryPart::SampleDifference => (
-            "sample_difference",
-            match blocks.is_none() {
-                true => "blocks, not recorded",
-                false => "sampling error",
-            },
-            match blocks.is_none() {
-                true => "recording says whose they are",
-                false => "nothing: samples are estimates",
-            },
-        ),
+        MemoryPart::SampleDifference => {
+            let noise = MOST_NOISE * blocks.map_or(0.0, |it| it.error);
+            match blocks {
+                None => (
+                    "sample_difference",
+                    "blocks, not recorded",
+                    "recording says whose they are",
+                ),
+                Some(_) if bytes as f64 > noise => (
+                    "sample_difference",
+                    "blocks, not recorded",
+                    "lost, or from before; see info",
+                ),
+                Some(_) => (
+                    "sample_difference",
+                    "sampling error",
+                    "nothing: samples are estimates",
+                ),
+            }
+        }
         MemoryPart::Slabs => (
             "slabs",
             "partly empty slabs",
@@ -318,7 +329,7 @@ fn words(
         MemoryPart::MappedRest => (
             "mapped_rest",
             "mapped, less the blocks",
-            "the allocator's free pages",
+            "see top --by mapping",
         ),
         MemoryPart::File => (
             "file",
