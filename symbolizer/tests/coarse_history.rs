@@ -34,8 +34,12 @@ fn rotated(moments: &[CoarseMoment]) -> Vec<u8> {
 
 /// The same log, with moments behind its checkpoint.
 fn with_late(moments: &[CoarseMoment], late: &[CoarseMoment]) -> Vec<u8> {
+    of_process(31, moments, late)
+}
+
+fn of_process(pid: u32, moments: &[CoarseMoment], late: &[CoarseMoment]) -> Vec<u8> {
     let mut encoder = Encoder::new();
-    start(&mut encoder, 31, S, vec![]);
+    start(&mut encoder, pid, S, vec![]);
     let mut bytes = [&FILE_HEADER[..], encoder.finish()].concat();
     encoder.record(&Record::Checkpoint(Checkpoint {
         segment: 9,
@@ -225,6 +229,26 @@ fn info_says_from_when_on_there_is_detail_and_from_when_on_moments() {
     );
     let text = said(&whole);
     assert!(text.contains("nothing before that"), "{text}");
+}
+
+#[test]
+fn joined_logs_say_that_their_histories_are_not_joined() {
+    let folder = folder();
+    let first = log(folder.path()).display().to_string();
+    let moments = [moment(60 * MINUTE, 10 * MB, &[(0, MB)])];
+    let other = write(
+        folder.path(),
+        "other.heaplog",
+        &of_process(32, &moments, &[]),
+    );
+    let other = other.display().to_string();
+    let joined = folder.path().join("joined.heaplog").display().to_string();
+    ok(&["join", "-o", &joined, &first, &other]);
+    let text = ok(&["info", &joined, "--width", "300"]);
+    let words = "each process's own log shows moments: their coarse histories are not joined";
+    assert!(text.contains(words), "{text}");
+    let document = json(&["timeline", "--json", &joined]);
+    assert!(document.get("coarse").is_none());
 }
 
 #[test]

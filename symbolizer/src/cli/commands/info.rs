@@ -55,6 +55,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             true => write_run(&profile, out)?,
             false => {
                 processes::write(&profile, out)?;
+                write_detail(&profile, out)?;
                 write_markers(&profile.run, out)?;
             }
         }
