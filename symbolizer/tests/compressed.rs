@@ -189,6 +189,14 @@ fn a_log_is_exchanged_and_comes_back_as_it_was() {
     assert_eq!(about(), before);
     assert_eq!(names(folder.path()), ["a.heaplog", "link"]);
     assert!(link.is_symlink());
+    // Under a name without a folder, too, it is one file.
+    let relative = Command::new(env!("CARGO_BIN_EXE_heapprof"))
+        .args(["compress", "a.heaplog"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    let words = "heapprof: a.heaplog: compressed already\n";
+    assert_eq!(stderr(&relative), words);
     let again = heapprof(&["compress", file]);
     assert!(stderr(&again).contains("compressed already") && again.status.success());
     // It is a recording: nothing takes its place.

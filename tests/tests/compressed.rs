@@ -40,7 +40,11 @@ fn run_compresses_a_large_log_and_commands_say_the_same() {
     assert!(is_compressed(&compressed));
     let whole = ["top", "timeline", "info", "explain", "tree"];
     let before = whole.map(|word| asked(&ran, &[word]));
-    assert!(before[0].0.contains("churns"), "{}", before[0].0);
+    assert!(
+        before[0].0.contains("replaces_one_block"),
+        "{}",
+        before[0].0
+    );
     // As `zstd -dc` prints it.
     let log = zstd::stream::decode_all(&compressed[..]).unwrap();
     assert!(log.len() > 16 << 20 && compressed.len() * 3 < log.len() * 2);
@@ -49,8 +53,9 @@ fn run_compresses_a_large_log_and_commands_say_the_same() {
         assert!(asked(&ran, &[word]) == before, "{word}");
     }
     // Nothing else is left, as a temporary file.
-    let files = ["t.0001.heap", "t.heaplog", "t.heaplog.names"];
-    assert_eq!(ran.files(), files);
+    let mut files = ran.files();
+    files.retain(|name| !name.ends_with(".heap"));
+    assert_eq!(files, ["t.heaplog", "t.heaplog.names"]);
 }
 
 #[test]

@@ -172,25 +172,29 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
     Joined::map(&kept).ok()
 }
 
-/// Returns the files of the log that the file at the path is a segment of, that file included.
+/// Returns the files of the log that the file at the path is a segment of, that file included, each
+/// once.
 pub fn segments_of(path: &Path) -> Vec<PathBuf> {
-    let segment = |path: &Path| {
+    let opened = |path: &Path| {
         let file = RegularFile::open_itself(path).ok()?;
-        let owner = file.meta().uid();
+        let (owner, place) = (file.meta().uid(), (file.meta().dev(), file.meta().ino()));
         let map = PlainFile::of(file).ok()?.map().ok()?;
-        Some((Segment::of(&map)?, owner))
+        Some((Segment::of(&map)?, owner, place))
     };
-    let Some((opened, owner)) = segment(path).filter(|(it, _)| it.log_number != 0) else {
+    let this = opened(path).filter(|(segment, ..)| segment.log_number != 0);
+    let Some((segment, owner, place)) = this else {
         return vec![path.to_owned()];
     };
-    let is_of_log = |other: &PathBuf| {
-        let of_log = |(segment, of): (Segment, u32)| {
-            segment.log_number == opened.log_number && Access::is_believed(of, owner)
-        };
-        *other == path || segment(other).is_some_and(of_log)
+    let is_other = |other: &PathBuf| {
+        // `./s.heaplog` is `s.heaplog`.
+        opened(other).is_some_and(|(of_other, of, at)| {
+            of_other.log_number == segment.log_number
+                && at != place
+                && Access::is_believed(of, owner)
+        })
     };
-    let mut files = candidates(path, Some(opened.number));
-    files.retain(is_of_log);
+    let mut files = candidates(path, Some(segment.number));
+    files.retain(|other| other == path || is_other(other));
     files
 }
 
