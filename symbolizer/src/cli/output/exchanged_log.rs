@@ -220,3 +220,24 @@ fn is_same(now: &Metadata, then: &Metadata) -> bool {
     };
     of(now) == of(then)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_that_does_not_give_the_log_back_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.heaplog");
+        let verified = |old: &[u8], new: &[u8]| {
+            let unfinished = Unfinished::beside(&path).unwrap();
+            pack(new, &mut unfinished.file(), |_| {}).unwrap();
+            verify(old, &unfinished, &path).map_err(|error| error.to_string())
+        };
+        assert_eq!(verified(b"log", b"log"), Ok(()));
+        for other in [&b"lo"[..], b"logs", b"lag"] {
+            let refused = verified(b"log", other).unwrap_err();
+            assert!(refused.contains("does not give it back"), "{refused}");
+        }
+    }
+}
