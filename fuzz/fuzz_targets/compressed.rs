@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     unpacked(&packed);
 });
 
-/// What is in a compressed file, and whether it is whole.
+/// The content of a compressed file, and whether it is whole.
 fn unpacked(bytes: &[u8]) -> Option<(Vec<u8>, bool)> {
     let mut out = Vec::new();
     let unpacked = unpack(bytes, &mut out, |_| {}).ok()?;

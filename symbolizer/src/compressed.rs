@@ -11,7 +11,7 @@
 //! back, parts need not wait for each other, and damage costs the rest of one part at most.
 //!
 //! [`unpack`] reads that, and any other file of zstd frames: one large frame, frames without a
-//! length, skippable frames. Of a damaged log it takes what can be read. A line of text stands for
+//! length, skippable frames. It takes what can be read of a damaged log. A line of text stands for
 //! the rest ([`unpack::DAMAGE`]). No frame of a log begins so, and the log's own reader reports it.
 //! So every command says that the log is damaged, and none has to know that it was compressed.
 //!

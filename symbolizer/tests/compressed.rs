@@ -1,5 +1,5 @@
-//! Compressed logs: every command says of them what it says of the plain log, and they take a log's
-//! place safely.
+//! Compressed logs: every command prints the same as for the plain log, and they take a log's place
+//! safely.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -478,7 +478,7 @@ fn segments_and_parents_are_found() {
     put("s.0001.heaplog", &segment(1));
     put("s.0002.heaplog", &compressed(&segment(2)));
     let newest = put("s.heaplog", &segment(3));
-    // Of another log.
+    // A file of another log.
     put("t.0002.heaplog", &segment(2)[..60]);
     let document = |path: &str| said(&heapprof(&["info", "--json", path]));
     let before = document(&newest);

@@ -19,7 +19,7 @@ fn of_operations(options: &[&str], operations: u32) -> Run {
 /// Their log has more than 16 MiB.
 const MANY: u32 = 2_200_000;
 
-/// What a command prints of the run's log, and its notes.
+/// The output of a command for the run's log, and its notes.
 fn asked(ran: &Finished, words: &[&str]) -> (String, String) {
     let output = Command::new(&Build::get().heapprof)
         .args(words)

@@ -1,7 +1,7 @@
 //! Plain file: a file with the bytes that were written, unpacked if it is compressed.
 //!
-//! What a compressed file unpacks to lies in a temporary file without a name, which is mapped or
-//! read by position as any other. A command opens a log several times, for its events and for its
+//! The content of a compressed file lies in a temporary file without a name, which is mapped or read
+//! by position as any other. A command opens a log several times, for its events and for its
 //! names. So the last few are kept, and unpacked once.
 
 use std::collections::VecDeque;
@@ -77,7 +77,7 @@ pub fn on_unpacking(show: Show) {
 #[derive(Debug)]
 pub(crate) struct PlainFile {
     file: RegularFile,
-    /// What is in it, if it is compressed.
+    /// The content, if it is compressed.
     content: Option<Arc<Content>>,
 }
 
@@ -89,7 +89,7 @@ struct Content {
     damage: Option<Damaged>,
 }
 
-/// What distinguishes a file from others, and from itself at other times.
+/// The identity of a file with a content: it is another one after a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -216,7 +216,7 @@ pub(crate) fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result
     Ok(done)
 }
 
-/// What is in a compressed file, unpacked now or before.
+/// The content of a compressed file, unpacked now or before.
 fn content(file: &RegularFile) -> Result<Arc<Content>, PlainError> {
     static RECENT: Mutex<VecDeque<(Stamp, Arc<Content>)>> = Mutex::new(VecDeque::new());
     let recent = || RECENT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -30,7 +30,7 @@ const WINDOW_LOG: u32 = 27;
 /// so it is not taken for a frame that the end of the file cuts.
 pub(crate) const DAMAGE: &[u8] = b"\nheapprof: a part of the compressed log is damaged here\n";
 
-/// What was unpacked.
+/// The result of unpacking.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unpacked {
     /// How many bytes.
@@ -98,8 +98,8 @@ pub(crate) fn stated_length(bytes: &[u8]) -> u64 {
 /// Writes the bytes in a compressed file. `progress` is told how many bytes of the file are done.
 ///
 /// # Errors
-/// If it claims too much, if it is damaged and no log, and those of `out`. Of a damaged log, what
-/// can be read is written.
+/// If it claims too much, if it is damaged and no log, and those of `out`. What can be read of a
+/// damaged log is written.
 pub fn unpack(
     bytes: &[u8],
     out: &mut impl Write,
@@ -207,7 +207,7 @@ impl<W: Write> Sink<'_, W> {
     }
 
     /// Unpacks a frame behind so many bytes of its content, up to its end or to a place that is
-    /// damaged. What a call of the decoder unpacks in front of such a place is lost, so `piece` is
+    /// damaged. The decoder's call loses its bytes in front of such a place, so `piece` is
     /// the most that it unpacks. Returns how many bytes are unpacked, and whether the frame is
     /// whole.
     fn decode(
@@ -289,7 +289,7 @@ pub(crate) fn head(bytes: &[u8], most: usize) -> Vec<u8> {
         return head;
     };
     let mut buffer = vec![0; most.min(SMALL_PIECE)];
-    // Of a damaged frame, what is in front of the damage.
+    // A damaged frame gives what is in front of the damage.
     while head.len() < most
         && let Ok(status) = decoder.run_on_buffers(rest, &mut buffer)
     {
@@ -435,7 +435,7 @@ mod tests {
             assert_eq!(damage, Some(Damaged::CutBehind(last.start as u64)));
             let whole = bytes.strip_suffix(DAMAGE).unwrap();
             assert!(log.starts_with(whole) && whole.len() > PART);
-            // What is cut off is a byte of the checksum.
+            // A byte of the checksum is cut off.
             assert_eq!(whole.len() == log.len(), cut == last.end - 1);
             assert!(!allocations(&bytes).1);
         }

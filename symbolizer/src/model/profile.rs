@@ -140,7 +140,7 @@ impl Account {
             && self.torn.is_none()
     }
 
-    /// Notes first the damage of a compressed file. What it costs is known from the log in it.
+    /// Notes first the damage of a compressed file. Its cost is known from the log in it.
     pub(crate) fn note_damaged_file(&mut self, damaged: Option<Damaged>) {
         let damage = damaged.map(|damaged| Damage {
             offset: damaged.offset(),

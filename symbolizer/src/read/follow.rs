@@ -441,8 +441,8 @@ mod tests {
         assert_eq!(followed.rows, whole.rows);
     }
 
-    /// A log that is compressed while it is followed is read anew, and gives the same. Damage of the
-    /// compressed file is said.
+    /// A log that is compressed while it is followed is read anew, and gives the same. Damage of
+    /// the compressed file is said.
     #[test]
     fn a_compressed_log_is_followed_as_a_plain_one() {
         let folder = tempfile::tempdir().unwrap();

@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
     let until_ns = profile.end_of_use_ns();
     let explain = || {
-        // What is explained is not divided by thread.
+        // Findings are not divided by thread.
         let up_to = |ns| read_up_to(Some(ns), Detail::default());
         let cut = until_ns.map(up_to).transpose()?;
         let explained = cut.as_ref().unwrap_or(&profile);

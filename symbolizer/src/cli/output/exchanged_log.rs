@@ -26,7 +26,7 @@ pub(crate) enum Form {
     Plain,
 }
 
-/// What became of a file.
+/// The outcome for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exchange {
     /// It has the other form, and these lengths before and after.
