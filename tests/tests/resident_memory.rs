@@ -540,6 +540,6 @@ fn stacks_in_blocks_count_once() {
     let (lines, resident) = waterfall(&ran, "stacks");
     assert_near("in use", lines["in_use"], 32.0 * MIB);
     assert!(lines["stacks"] < 0.5 * MIB, "{lines:?}");
-    assert_near("untouched", lines["untouched"], -16.0 * MIB);
+    assert!(lines["untouched"] <= -15.0 * MIB, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.02 * resident, "{lines:?}");
 }

@@ -80,7 +80,7 @@ pub(super) enum Cause {
     Regular,
     /// A marker, or a dump that nobody asks for. Both may come often.
     Frequent,
-    /// A dump that is asked for, or that of an alarm.
+    /// A dump that is asked for, that of an alarm, or the last one.
     Dump,
     /// Somebody asks for one.
     Request,

@@ -122,7 +122,7 @@ impl Writer {
     /// Writes a whole dump. Returns its path, or why there is none.
     #[cold]
     pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
-        self.take_dump(why, Cause::Frequent, is_last)?;
+        self.take_dump(why, Cause::Dump, is_last)?;
         self.finish_dump()
     }
 

@@ -1,7 +1,7 @@
 //! Plain file: a file with the bytes that were written, unpacked if it is compressed.
 //!
-//! The content of a compressed file lies in a temporary file without a name, which is mapped or read
-//! by position as any other. A command opens a log several times, for its events and for its
+//! The content of a compressed file lies in a temporary file without a name, which is mapped or
+//! read by position as any other. A command opens a log several times, for its events and for its
 //! names. So the last few are kept, and unpacked once.
 
 use std::collections::VecDeque;

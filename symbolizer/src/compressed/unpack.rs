@@ -98,8 +98,8 @@ pub(crate) fn stated_length(bytes: &[u8]) -> u64 {
 /// Writes the bytes in a compressed file. `progress` is told how many bytes of the file are done.
 ///
 /// # Errors
-/// If it claims too much, if it is damaged and no log, and those of `out`. What can be read of a
-/// damaged log is written.
+/// If it claims too much, if it is damaged and no log, and those of `out`. A damaged log is
+/// written as far as it can be read.
 pub fn unpack(
     bytes: &[u8],
     out: &mut impl Write,
