@@ -74,7 +74,7 @@ impl Sum {
 pub struct Course {
     /// The steps.
     pub steps: Vec<CourseStep>,
-    /// Blocks from before the first step that are in use at the end, by [`Courses::before_ns`] of
+    /// Blocks from before the first step that are in use at the end, by `Courses::before_ns` of
     /// their allocation; may be shorter than that time. They are among the first step's `stays`,
     /// too.
     pub before: Vec<Sum>,
