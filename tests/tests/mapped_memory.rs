@@ -378,3 +378,43 @@ fn shared_memory_is_listed_by_name() {
     assert!((12.0..13.0).contains(&shared), "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.02 * lines["resident"]);
 }
+
+/// A program with more mappings than the library lists: every second page of one has other rights.
+const MANY_MAPPINGS: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+enum { PIECES = 8000, PAGE = 4096 };
+void HeapProfilerDump(const char *) __attribute__((weak));
+int main(void)
+{
+    void *volatile kept = malloc(100000);
+    const size_t len = (size_t)PIECES * 2 * PAGE;
+    char *all = mmap(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    madvise(all, len, MADV_NOHUGEPAGE);
+    for (int i = 0; i < PIECES; i++) {
+        all[(size_t)i * 2 * PAGE] = 1;
+        if (mprotect(all + (size_t)(i * 2 + 1) * PAGE, PAGE, PROT_READ) != 0)
+            return 1;
+    }
+    HeapProfilerDump("many");
+    return kept == 0;
+}
+"#;
+
+/// Without the kernel's list, recorded mappings are known, and it is said that others are not.
+#[test]
+fn recorded_mappings_are_known_without_the_kernels_list() {
+    let run = Run::compiled("many_mappings", MANY_MAPPINGS, &["-O1"]).interval(1);
+    let ran = run.prefix("t").run().well();
+    let log = ran.folder().join("t.heaplog");
+    let lines = rss(&log, "many");
+    let touched = (8000 * 4096) as f64;
+    assert_eq!(lines["mapped"], touched);
+    assert!(!lines.contains_key("mapped_unrecorded"));
+    assert!(lines["not_explained"].abs() < 0.02 * lines["resident"]);
+    let resident = by_function(&log, "mapped-resident", "many");
+    assert_eq!(resident["main"], touched as u64);
+    let text = Run::heapprof().arg("rss").arg(&log).run().well().stdout;
+    assert!(text.contains("longer than 512 KiB"), "{text}");
+}

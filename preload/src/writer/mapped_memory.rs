@@ -39,12 +39,16 @@ const MOST_PAGES: u64 = 1 << 20;
 /// Most bytes of a range that may not be accessed and whose pages are read.
 const MOST_RESERVED: u64 = 64 << 20;
 /// Most bytes of the kernel's list: some thousand mappings. Each costs a system call, and meanwhile
-/// no lane is emptied.
+/// no lane is emptied. In a process with more, recorded mappings alone are read.
 const LONGEST_LIST: usize = 512 << 10;
+/// Most recorded ranges that are read without the list.
+const MOST_WITHOUT_LIST: usize = 1 << 13;
 /// Most parts that a log has of one moment. The rest is one part.
 const MOST_PARTS: usize = 256;
 /// Name of that part.
 const REST: &str = "[others]";
+/// The name of recorded mappings if the list is too long.
+const NOT_LISTED: &str = "[name not read]";
 /// Names of memory without a name.
 const ANONYMOUS: &str = "[anonymous]";
 const CODE: &str = "[code made at run time]";
@@ -109,9 +113,10 @@ pub(super) struct UsedStack {
 
 /// The mappings at one moment.
 pub(super) struct Account {
-    /// Touched pages without a file of recorded mappings, and of all others.
+    /// Touched pages without a file of recorded mappings.
     pub(super) recorded: u64,
-    pub(super) unrecorded: u64,
+    /// The same of all others. `None`: the kernel's list is too long.
+    pub(super) unrecorded: Option<u64>,
     pub(super) parts: Vec<MappedPart>,
     /// Recorded ranges that are not mapped, or were stacks of threads that have ended.
     pub(super) gone: Vec<Range<u64>>,
@@ -119,7 +124,8 @@ pub(super) struct Account {
 
 impl Account {
     /// Takes the account. `counted` has the ranges of other lines, and `stacks` those of threads,
-    /// with true if all are known. `None`: the kernel's list cannot be read, or is too long.
+    /// with true if all are known. `None`: the kernel's list cannot be read, or it is too long and
+    /// there are too many recorded ranges.
     pub(super) fn take(
         pages: &Pagemap,
         counted: &AddressMap<()>,
@@ -129,8 +135,10 @@ impl Account {
     ) -> Option<Account> {
         let list = procfs::mappings()?
             .read_up_to(LONGEST_LIST, 64 << 10)
-            .ok()
-            .filter(|list| list.len() < LONGEST_LIST)?;
+            .ok()?;
+        if list.len() >= LONGEST_LIST {
+            return Account::without_list(pages, counted, stacks, recorded);
+        }
         // After the list: a mapping in it whose event comes later has its stack by that event.
         let waiting = waiting();
         let mut account = Parts {
@@ -166,8 +174,47 @@ impl Account {
         }
         Some(Account {
             recorded: account.recorded_bytes,
-            unrecorded: account.unrecorded_bytes,
+            unrecorded: Some(account.unrecorded_bytes),
             gone,
+            parts: account.finish(),
+        })
+    }
+
+    /// Takes the account of the recorded mappings and the stacks alone.
+    fn without_list(
+        pages: &Pagemap,
+        counted: &AddressMap<()>,
+        stacks: &[UsedStack],
+        recorded: &RecordedMappings,
+    ) -> Option<Account> {
+        let RecordedMappings { ranges, makers } = recorded;
+        if ranges.len() > MOST_WITHOUT_LIST {
+            return None;
+        }
+        let mut account = Parts {
+            pages,
+            pages_left: MOST_PAGES,
+            recorded,
+            waiting: &AddressMap::new(0),
+            recorded_bytes: 0,
+            unrecorded_bytes: 0,
+            by_name: BTreeMap::new(),
+        };
+        let mappings = ranges.pieces().filter(|(_, stack)| !makers.contains(stack));
+        for (range, stack) in mappings {
+            counted.divide(range, &mut |range, counted| {
+                if counted.is_none() {
+                    account.add_unlisted(&range, stack);
+                }
+            });
+        }
+        for stack in stacks {
+            account.add_stack(stack);
+        }
+        Some(Account {
+            recorded: account.recorded_bytes,
+            unrecorded: None,
+            gone: Vec::new(),
             parts: account.finish(),
         })
     }
@@ -272,6 +319,15 @@ impl Parts<'_> {
             name_of(mapping),
             [range.end - range.start, touched.resident],
         );
+    }
+
+    /// Adds a part of a recorded mapping of which nothing else is known.
+    fn add_unlisted(&mut self, range: &Range<u64>, stack: u32) {
+        let touched = self.pages.touched(range, &mut self.pages_left);
+        let touched = touched.unwrap_or_default();
+        self.recorded_bytes += touched.anonymous;
+        let sums = [range.end - range.start, touched.resident];
+        self.add_sums(Some(stack), NOT_LISTED, sums);
     }
 
     fn finish(self) -> Vec<MappedPart> {

@@ -379,10 +379,15 @@ fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
             "stacks, variables and heapprof's mappings were not read: they are not explained"
                 .into(),
         ),
-        Some(_) if get(MemoryField::MappedUnrecorded).is_none() => caveats.push(
-            "the mappings are not known, and are not explained: the kernel's list was longer than 512 KiB, or not readable"
-                .into(),
-        ),
+        Some(_) if get(MemoryField::MappedUnrecorded).is_none() => {
+            let unknown = match get(MemoryField::Mapped) {
+                Some(_) => "mappings that were not recorded are",
+                None => "the mappings are",
+            };
+            caveats.push(format!(
+                "{unknown} not known, and not explained: the kernel's list was longer than 512 KiB, or not readable"
+            ));
+        }
         Some(_) => {}
     }
     if let (Some(known), Some(threads)) =
