@@ -374,17 +374,10 @@ fn somebody_elses_dump_is_not_overwritten() {
 }
 
 /// A folder is no prefix of names: each process in it has its own names, and no line reports an
-/// existing file. A slash at its end is not needed, and a link leads to it.
+/// existing file. A link leads to it.
 #[test]
 fn a_folder_has_files_named_for_each_process() {
-    for words in [
-        "ABSOLUTE/",
-        "ABSOLUTE",
-        "records/",
-        "records",
-        "records/.",
-        "link",
-    ] {
+    for words in ["ABSOLUTE/", "records/", "records/.", "link/"] {
         let run = Run::fixture("fork_child").arg("exit").interval(1);
         let folder = run.folder().join("records");
         let prefix = words.replace("ABSOLUTE", &folder.display().to_string());
@@ -406,6 +399,17 @@ fn a_folder_has_files_named_for_each_process() {
         }
         expected.sort();
         assert_eq!(names, expected);
+    }
+}
+
+/// A folder of that name does not change what gperftools' users know: it is a prefix.
+#[test]
+fn a_name_that_a_folder_has_is_a_prefix() {
+    let run = Run::fixture("exit_ways").arg("return").interval(1);
+    fs::create_dir(run.folder().join("s")).unwrap();
+    let ran = run.env("HEAPPROFILE", "s").run().well();
+    for end in ["heaplog", "0001.heap"] {
+        assert!(ran.folder().join(format!("s.{end}")).exists(), "{end}");
     }
 }
 

@@ -381,16 +381,13 @@ pub(crate) fn exists(path: &[u8]) -> bool {
         .is_ok()
 }
 
-/// Returns a prefix of files with a slash at its end, if it names a folder. The names of files in
-/// it do not begin with the folder's own. Uses no descriptor.
+/// Returns a prefix of files, with a slash at its end if it ends in the name that each folder has
+/// for itself or for the one above.
 pub(crate) fn folder_or_prefix(path: &[u8]) -> Vec<u8> {
-    let is_folder = || {
-        let stat = c_path(path).and_then(|path| sys::stat_of_target(&path));
-        stat.is_ok_and(|stat| stat.mode & libc::S_IFMT == libc::S_IFDIR)
-    };
-    let slash: &[u8] = match !path.ends_with(b"/") && is_folder() {
-        true => b"/",
-        false => b"",
+    let last = path.rsplit(|&byte| byte == b'/').next();
+    let slash: &[u8] = match last {
+        Some(b"." | b"..") => b"/",
+        _ => b"",
     };
     [path, slash].concat()
 }

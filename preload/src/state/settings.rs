@@ -109,7 +109,7 @@ pub(crate) struct Settings {
     /// The programs that are recorded, by their names without folders, with commas between them;
     /// `None`: all.
     pub(crate) only: Option<String>,
-    /// `HEAPPROFILE`: prefix of all files, with a slash at its end if it is a folder. Dumps are
+    /// `HEAPPROFILE`: prefix of all files, with a slash at its end if it means a folder. Dumps are
     /// written only if it is set.
     pub(crate) prefix: Option<Vec<u8>>,
     /// True if `HEAPPROFILE` has gperftools' mark: the program is the child of a profiled one.

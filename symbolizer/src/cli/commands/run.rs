@@ -215,7 +215,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         prefix.make_way(args.overwrite)?;
     }
     let set = || std::env::var_os("HEAPPROFILE").filter(|prefix| !prefix.is_empty());
-    let prefix = named.or_else(|| Some(Prefix::named(Path::new(&set()?))));
+    let prefix = named.or_else(|| Some(Prefix::of(Path::new(&set()?))));
     match &prefix {
         Some(prefix) => prefix.try_out()?,
         None => Prefix::none().try_out()?,

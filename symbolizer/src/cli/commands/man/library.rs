@@ -82,7 +82,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     (
         "FOLDER/heapprof.PROGRAM.PID.heaplog",
-        "The log, if HEAPPROFILE is a folder (/var/heap, or .). Dumps are named like it.",
+        "The log, if HEAPPROFILE is a folder (/var/heap/, or .). Dumps are named like it.",
     ),
     (
         "PREFIX.heaplog",

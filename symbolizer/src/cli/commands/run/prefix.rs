@@ -23,8 +23,15 @@ pub(crate) struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix, split where the library splits it. It is a folder if it ends with a slash.
+    /// The prefix, split where the library splits it. It is a folder if it ends with a slash, a dot
+    /// or two dots.
     pub(crate) fn of(path: &Path) -> Prefix {
+        let last = path.as_os_str().as_bytes().rsplit(|&b| b == b'/').next();
+        let is_folder = matches!(last, Some(b"." | b".."));
+        let path = &match is_folder {
+            true => path.join(""),
+            false => path.to_path_buf(),
+        };
         let bytes = path.as_os_str().as_bytes();
         let slash = bytes.iter().rposition(|&b| b == b'/');
         let (folder, stem) = bytes.split_at(slash.map_or(0, |slash| slash + 1));
