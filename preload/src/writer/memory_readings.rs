@@ -176,7 +176,6 @@ impl MemoryReadings {
         let mut mapped = None;
         if has_time {
             let places = (main_stack, modules, recorded);
-            let is_asked = cause == Cause::Request;
             let detail_ns = clock::thread_ns();
             let mut attempts_left = MOST_ATTEMPTS;
             let (mut detail, heap) = loop {
@@ -184,7 +183,7 @@ impl MemoryReadings {
                 let mut detail = MemoryReading::at(0);
                 let heap;
                 let counts = (&reading, used);
-                (heap, mapped) = self.take_detail(&mut detail, counts, is_asked, places, waiting);
+                (heap, mapped) = self.take_detail(&mut detail, counts, places, waiting);
                 // The counts are from before the pages, and from behind them.
                 let mut after = MemoryReading::at(clock::now_ns().saturating_sub(start_ns));
                 read_status(&mut after);
@@ -195,6 +194,10 @@ impl MemoryReadings {
                 }
                 (reading, used) = (after, used_after);
             };
+            // All attempts count.
+            self.details
+                .ran(clock::thread_ns().saturating_sub(detail_ns), now_ns);
+            self.take_rollup(&mut detail, &reading, cause);
             self.at_detail = touched(&reading).zip(heap).map(|(touched, heap)| AtDetail {
                 used,
                 touched,
@@ -237,11 +240,9 @@ impl MemoryReadings {
         &mut self,
         detail: &mut MemoryReading,
         (reading, used): (&MemoryReading, u64),
-        is_asked: bool,
         places: (Option<u64>, &[Module], &RecordedMappings),
         waiting: Waiting<'_>,
     ) -> (Option<u64>, Option<Account>) {
-        let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
         for field in ROLLUP {
             detail.set(field, self.detail.and_then(|last| last.get(field)));
         }
@@ -250,18 +251,21 @@ impl MemoryReadings {
             None => (None, None),
         };
         self.find_cgroup();
-        let detail_ns = clock::thread_ns();
-        self.details.ran(detail_ns.saturating_sub(began_ns), now_ns);
+        (heap, mapped)
+    }
+
+    /// Reads the fields of the rollup if it is time for them.
+    fn take_rollup(&mut self, detail: &mut MemoryReading, reading: &MemoryReading, cause: Cause) {
+        let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
         // The first rollup waits until it has its share. A short one is taken on request.
         let expected_ns = reading.get(Field::Resident).unwrap_or(0) / PAGE * ROLLUP_PAGE_NS;
         let is_early = now_ns.saturating_sub(self.start_ns) < expected_ns.saturating_mul(ROLLUPS);
         let is_due = !is_early && self.rollups.allows(now_ns);
-        if is_due || is_asked && expected_ns < SHORT_ROLLUP_NS {
+        if is_due || cause == Cause::Request && expected_ns < SHORT_ROLLUP_NS {
             read_rollup(detail);
-            let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
+            let ran_ns = clock::thread_ns().saturating_sub(began_ns);
             self.rollups.ran(ran_ns, now_ns);
         }
-        (heap, mapped)
     }
 
     /// The most resident bytes so far, by the kernel's count.
