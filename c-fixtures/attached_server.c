@@ -17,6 +17,8 @@
  *   open PATH     opens a library, and calls its function `get` ten times for 23700 bytes
  *   close         gives these blocks to its function `put`, and closes the library
  *   cycles COUNT  the library that was opened last is opened and closed so many times
+ *   stale BYTES   the main thread keeps an address in memory of that size that it has unmapped, as
+ *                 that of a large block that a stack still has; the next mapping is at its place
  *   storm COUNT   as cycles, in a thread beside the commands; `calm` waits for it
  *   errors        how many waits ended otherwise than they should
  *   interrupts    how many waits for events were interrupted, which the kernel does after a stop
@@ -35,6 +37,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/select.h>
 #include <sys/syscall.h>
@@ -273,6 +276,7 @@ int main(int argc, char **argv) {
     puts("ready");
     fflush(stdout);
     char line[300];
+    char *volatile stale = NULL;
     while (fgets(line, sizeof line, stdin)) {
         int count = 0;
         if (sscanf(line, "burst %d", &count) == 1) {
@@ -325,6 +329,10 @@ int main(int argc, char **argv) {
             close_library(&library);
         } else if (sscanf(line, "cycles %d", &library.cycles) == 1) {
             cycle(&library);
+        } else if (sscanf(line, "stale %d", &count) == 1) {
+            char *gone = mmap(NULL, count, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            stale = gone + 16; /* where malloc's large blocks begin */
+            munmap(gone, count);
         } else if (sscanf(line, "storm %d", &library.cycles) == 1) {
             pthread_create(&stormy, NULL, cycle, &library);
         } else if (strncmp(line, "calm", 4) == 0) {

@@ -9,14 +9,14 @@
 //!  old bytes back ─────────────────────────────────> the log is completed
 //! ```
 //!
-//! Whoever kills this program leaves a process that runs: code that a borrowed thread executes
-//! brings the thread back by itself, and the kernel lets stopped threads go on.
+//! If this program is killed, the process runs on: code that a borrowed thread executes brings the
+//! thread back by itself, and the kernel lets stopped threads go on.
 //!
 //! | danger | file |
 //! | --- | --- |
 //! | `ptrace`: a thread is held | `tracee.rs` |
 //! | the memory of the process is written | `memory.rs` |
-//! | a borrowed thread executes code of ours | `borrowed_code.rs`, `borrowing.rs` |
+//! | a borrowed thread executes code of ours | `arch/borrowed_code.rs`, `borrowing.rs` |
 //! | a thread holds a lock | `safe_point.rs` |
 //! | a filter ends the process for a system call | `filters.rs` |
 //! | a thread is in the middle of a changed instruction | `all_threads.rs` |
@@ -34,7 +34,7 @@ use heapprof_format::{
 };
 
 mod all_threads;
-mod borrowed_code;
+mod arch;
 mod borrowing;
 mod filters;
 mod memory;
@@ -47,6 +47,7 @@ mod target;
 mod tracee;
 
 use all_threads::{AllThreads, has_thread, threads_of};
+use arch::borrowed_code;
 use memory::Memory;
 use priority::Priority;
 use stack::Mapped;
@@ -380,15 +381,17 @@ fn patch(
 ) -> Result<Patched, String> {
     let until = Instant::now() + PATCH_TIMEOUT;
     // The first byte of the jump is an instruction's before and afterwards.
-    let mut middles: Vec<_> = (view.patches.iter())
+    let mut ranges: Vec<_> = (view.patches.iter())
         .map(|patch| patch.at + 1..patch.at + u64::from(patch.moved))
         .collect();
-    middles.push(visit.code_of_borrowed());
+    let middles = ranges.len();
     loop {
         let mut mapped = Mapped::of(pid);
         let _priority = Priority::raise();
         let all = AllThreads::stop(pid)?;
-        if all.are_outside(memory, &mut mapped, &middles) {
+        ranges.truncate(middles);
+        ranges.push(visit.code_of_borrowed());
+        if all.are_outside(memory, &mut mapped, &ranges) {
             // A library may be closed, and other memory may be at its place.
             let known = known_patches(memory, &view.patches)?;
             restart_countdowns(memory, &all, view.countdown_at);

@@ -127,6 +127,21 @@ fn many_recordings_leave_nothing_behind() {
     server.end();
 }
 
+/// Stacks are full of old addresses. A thread that has one of memory at the place of heapprof's
+/// code does not count as inside of that code.
+#[test]
+fn an_old_address_on_a_stack_does_no_harm() {
+    const REGION: u64 = 0x18000; // as of `borrowed_code.rs`
+    let mut server = Server::start(1);
+    server.tell(&format!("stale {REGION}"));
+    server.attached(&["-i", "1"]);
+    server.tell("burst 50");
+    server.detached();
+    let log = Log::read(&server.logs().pop().expect("a log")).whole();
+    assert_eq!(blocks(&log, 23100), (50, 0));
+    server.end();
+}
+
 /// The memory of a recording is free again when it is over. Many busy threads that are recorded
 /// exactly need the most: they wait for seats, and each seat has a walker and lanes.
 #[test]
@@ -200,8 +215,8 @@ fn killed_at(call: usize, server: &Server, words: &[&str]) -> bool {
     is_killed
 }
 
-/// Whoever kills `heapprof attach` or `heapprof detach`, at any of its system calls, leaves a
-/// process that runs, and to which heapprof can be attached again.
+/// If `heapprof attach` or `heapprof detach` is killed, at any of its system calls, the process
+/// runs on, and heapprof can be attached to it again.
 #[test]
 fn a_killed_heapprof_leaves_a_program_that_runs() {
     let mut server = Server::start(2);
@@ -326,7 +341,7 @@ fn a_filter_is_read_before() {
     kills.end();
 }
 
-/// Whoever is not permitted to trace the process is told why, and what to do.
+/// A user who is not permitted to trace the process is told why, and what to do.
 #[test]
 fn who_may_not_is_told_why() {
     let mut server = Server::start(1);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use heapprof_format::{ATTACH_LIBRARY, AttachInput};
 
 use super::all_threads::threads_of;
-use super::borrowed_code::{
+use super::arch::borrowed_code::{
     self, CODE, GATE, PATH, REGION, Slot, at_gate, gate, is_to_be_continued, resumed,
 };
 use super::memory::Memory;
@@ -270,10 +270,18 @@ impl Visit {
         Some(self.slot(Slot::Enter)).filter(|&address| address != 0)
     }
 
-    /// Returns the range that the borrowed thread has left when it is back.
+    /// Returns the range that the borrowed thread has left when it is back. To be asked while all
+    /// threads are stopped.
+    ///
+    /// As soon as the thread is on its way back, that is the range: stacks are full of old
+    /// addresses, and one of memory that was at the place of the region names its first bytes
+    /// (large blocks of malloc begin 16 bytes behind a page's start).
     pub(super) fn code_of_borrowed(&self) -> Range<u64> {
-        let carrier = borrowed_code::carrier();
-        self.region..self.region + carrier
+        let code = match self.slot(Slot::IsReturning) {
+            0 => 0..borrowed_code::carrier(),
+            _ => borrowed_code::way_back(),
+        };
+        self.region + code.start..self.region + code.end
     }
 
     /// Waits for the end of the library's first thread, and unmaps the region. If that fails, the

@@ -13,28 +13,30 @@
 //! The thread returns by a jump, and not by the kernel's return from a signal handler. That one
 //! would make an interrupted sleep fail that the kernel would otherwise continue.
 
-use super::tracee::{NO_CALL, Registers};
+use std::ops::Range;
+
+use crate::attach::tracee::{NO_CALL, Registers};
 
 /// The bytes of the region: code, data, and a stack.
-pub(super) const REGION: u64 = 0x18000;
+pub(in crate::attach) const REGION: u64 = 0x18000;
 /// Bytes at the start of the region that are code.
-pub(super) const CODE: u64 = 0x1000;
+pub(in crate::attach) const CODE: u64 = 0x1000;
 /// Offsets in the region.
 const SLOTS: u64 = 0x1000;
 const MASK_OF_ALL: u64 = 0x1200;
 const MASK_BEFORE: u64 = 0x1208;
-pub(super) const PATH: u64 = 0x1400;
+pub(in crate::attach) const PATH: u64 = 0x1400;
 const SYMBOL: u64 = 0x1500;
 const NAME: u64 = 0x1600;
-pub(super) const INPUT: u64 = 0x1800;
+pub(in crate::attach) const INPUT: u64 = 0x1800;
 /// The name of the carrier's thread.
-pub(super) const CARRIER_NAME: &str = "heapprof-loads";
+pub(in crate::attach) const CARRIER_NAME: &str = "heapprof-loads";
 /// The processor's extended state. It takes less than this room.
 const EXTENDED: u64 = 0x4000;
 
 /// A word of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Slot {
+pub(in crate::attach) enum Slot {
     /// 1 when the borrowed thread is about to return.
     IsReturning,
     /// The error of the creation; 0: none.
@@ -83,7 +85,7 @@ pub(super) enum Slot {
 
 impl Slot {
     /// Returns the offset in the region.
-    pub(super) fn at(self) -> u64 {
+    pub(in crate::attach) fn at(self) -> u64 {
         SLOTS + self as u64 * 8
     }
 }
@@ -147,7 +149,7 @@ const RESTART_SYSCALL: u64 = 219;
 
 /// Returns the registers with which an interrupted thread goes on: those that the kernel would have
 /// made. `None`: it is in a state that is not known.
-pub(super) fn resumed(registers: &Registers) -> Option<Registers> {
+pub(in crate::attach) fn resumed(registers: &Registers) -> Option<Registers> {
     let mut resumed = *registers;
     resumed.orig_rax = NO_CALL;
     let error = registers.rax.cast_signed();
@@ -167,15 +169,15 @@ pub(super) fn resumed(registers: &Registers) -> Option<Registers> {
 }
 
 /// Returns true if the kernel is to continue the call of the thread where it was.
-pub(super) fn is_to_be_continued(registers: &Registers) -> bool {
+pub(in crate::attach) fn is_to_be_continued(registers: &Registers) -> bool {
     registers.orig_rax != NO_CALL && registers.rax.cast_signed() == CONTINUE
 }
 
 /// Bytes of a gate.
-pub(super) const GATE: usize = 2 + 9 * 10 + 6 + 8;
+pub(in crate::attach) const GATE: usize = 2 + 9 * 10 + 6 + 8;
 
 /// Returns the gate, for a thread that goes on with `resumed`.
-pub(super) fn gate(resumed: &Registers) -> Vec<u8> {
+pub(in crate::attach) fn gate(resumed: &Registers) -> Vec<u8> {
     let mut code = vec![0x0f, 0x05]; // syscall
     let changed = [
         Slot::Rax,
@@ -199,7 +201,12 @@ pub(super) fn gate(resumed: &Registers) -> Vec<u8> {
 }
 
 /// Returns the registers with which the thread makes a system call at `gate`.
-pub(super) fn at_gate(resumed: &Registers, gate: u64, call: i64, arguments: [u64; 6]) -> Registers {
+pub(in crate::attach) fn at_gate(
+    resumed: &Registers,
+    gate: u64,
+    call: i64,
+    arguments: [u64; 6],
+) -> Registers {
     let mut registers = *resumed;
     registers.rip = gate;
     registers.orig_rax = NO_CALL;
@@ -293,18 +300,26 @@ impl Code {
 }
 
 /// Returns the code of the region: the creator at its start, the carrier behind it.
-pub(super) fn code() -> Vec<u8> {
-    let mut code = Code(creator(carrier()));
+pub(in crate::attach) fn code() -> Vec<u8> {
+    let mut code = Code(creator(carrier()).0);
     carry(&mut code);
     code.0
 }
 
 /// Returns the offset of the carrier, which is the creator's length.
-pub(super) fn carrier() -> u64 {
-    creator(0).len() as u64
+pub(in crate::attach) fn carrier() -> u64 {
+    creator(0).0.len() as u64
 }
 
-fn creator(carrier: u64) -> Vec<u8> {
+/// Returns the offsets of what the borrowed thread executes after it has set
+/// [`Slot::IsReturning`].
+pub(in crate::attach) fn way_back() -> Range<u64> {
+    let (code, way_back) = creator(0);
+    way_back..code.len() as u64
+}
+
+/// Returns the code of the creator, and where its way back begins.
+fn creator(carrier: u64) -> (Vec<u8>, u64) {
     let mut code = Code::default();
     code.address(4, REGION); // the stack's end
     code.bytes(&[0xfc]); // cld
@@ -323,6 +338,7 @@ fn creator(carrier: u64) -> Vec<u8> {
     code.bytes(&[0x45, 0x89, 0x2c, 0x24]); // mov [r12], r13d
     code.set_mask(MASK_BEFORE, None);
     code.set(Slot::IsReturning, 1);
+    let way_back = code.0.len() as u64;
     code.select_all();
     code.relative(&[0x48, 0x0f, 0xae, 0x2d], EXTENDED, &[]); // xrstor64
     code.address(4, Slot::Flags.at());
@@ -331,7 +347,7 @@ fn creator(carrier: u64) -> Vec<u8> {
         code.load(register, slot.at());
     }
     code.relative(&[0xff, 0x25], Slot::Rip.at(), &[]); // jmp [rip slot]
-    code.0
+    (code.0, way_back)
 }
 
 fn carry(code: &mut Code) {
@@ -382,7 +398,7 @@ fn carry(code: &mut Code) {
 
 /// Returns the data of the region from [`CODE`] on, up to the extended state. The borrowed thread
 /// goes on with `resumed`.
-pub(super) fn data(
+pub(in crate::attach) fn data(
     resumed: &Registers,
     words: &[(Slot, u64)],
     path: &[u8],
