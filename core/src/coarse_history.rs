@@ -86,6 +86,8 @@ pub struct CoarseEntry {
     pub objects: u64,
     /// The most bytes in use at any time since the entry before.
     pub highest: u64,
+    /// Resident bytes of the process by the last reading of its memory; 0: there was none.
+    pub resident: u64,
     /// The stacks with the most bytes.
     pub largest: LargestStacks,
 }
@@ -101,6 +103,8 @@ pub struct CoarseHistory {
     entries: Vec<CoarseEntry>,
     /// The most in use since the last entry.
     highest: Fixed,
+    /// Resident bytes of the last reading.
+    resident: u64,
 }
 
 impl CoarseHistory {
@@ -116,6 +120,7 @@ impl CoarseHistory {
             stretch_ns: step_ns.max(1).saturating_mul(OLDER_STEPS),
             entries: Vec::new(),
             highest: Fixed::default(),
+            resident: 0,
         }
     }
 
@@ -123,6 +128,11 @@ impl CoarseHistory {
     #[inline]
     pub fn in_use(&mut self, bytes: Fixed) {
         self.highest = self.highest.max(bytes);
+    }
+
+    /// Notes a reading of the process's memory: resident bytes.
+    pub fn resident(&mut self, bytes: u64) {
+        self.resident = bytes;
     }
 
     /// Returns true if the state at that time, which is that of the newest event, is to be added.
@@ -140,6 +150,7 @@ impl CoarseHistory {
             bytes_error: whole(in_use.bytes_error()),
             objects: in_use.objects(),
             highest: self.highest.max(in_use.bytes_fixed()).round(),
+            resident: self.resident,
             largest,
         }
     }
@@ -281,10 +292,12 @@ mod tests {
         };
         history.in_use(Fixed::from_int(900));
         history.in_use(Fixed::from_int(300));
+        history.resident(4000);
         let largest = LargestStacks::of([(4, 300)]);
         let first = history.entry(5, &in_use(300), largest);
         let expected = CoarseEntry {
             objects: 1,
+            resident: 4000,
             largest,
             ..entry(5, 300, 900)
         };

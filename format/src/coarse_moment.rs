@@ -2,7 +2,8 @@
 //! time whose segments are deleted.
 //!
 //! ```text
-//!   time │ bytes │ standard error │ blocks │ most bytes │ count, then stack and bytes of each
+//!   time │ bytes │ standard error │ blocks │ most bytes │ resident │
+//!   count, then stack and bytes of each
 //! ```
 //!
 //! A checkpoint has them in order of time. The last one is of the checkpoint's own time, so "the
@@ -30,6 +31,8 @@ pub struct CoarseMoment {
     pub objects: u64,
     /// The most bytes in use at any time since the moment before.
     pub highest: u64,
+    /// Resident bytes of the process by the last reading of its memory; 0: there was none.
+    pub resident: u64,
     /// The stacks with the most bytes in use, the largest first: their numbers and bytes.
     pub largest: Vec<(u32, u64)>,
 }
@@ -41,6 +44,7 @@ impl CoarseMoment {
         put(out, self.bytes_error);
         put(out, self.objects);
         put(out, self.highest);
+        put(out, self.resident);
         put(out, self.largest.len() as u64);
         for &(stack, bytes) in &self.largest {
             put(out, u64::from(stack));
@@ -55,6 +59,7 @@ impl CoarseMoment {
             bytes_error: take(bytes)?,
             objects: take(bytes)?,
             highest: take(bytes)?,
+            resident: take(bytes)?,
             largest: take_first(bytes, MOST_STACKS, |bytes| {
                 Some((take_u32(bytes)?, take(bytes)?))
             })?
@@ -75,6 +80,7 @@ mod tests {
             bytes_error: 77_000,
             objects: 1234,
             highest: 11 << 20,
+            resident: 50 << 20,
             largest: (0..stacks).map(|n| (n, 1 << 40 >> n.min(40))).collect(),
         }
     }

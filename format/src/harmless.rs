@@ -2,7 +2,7 @@
 //!
 //! Names come from files that anybody may have written. A terminal obeys control characters, and
 //! line-based formats break at them. Invisible characters make one name look like another, or turn
-//! the direction of the text around them. Whoever shows a name escapes them.
+//! the direction of the text around them. Code that shows a name escapes them.
 
 /// Returns true if a character may be shown as it is.
 pub fn is_harmless(c: char) -> bool {

@@ -245,17 +245,18 @@ fn other() -> impl Strategy<Value = Record> {
         (
             time.clone(),
             any::<[u64; 3]>(),
-            any::<u64>(),
+            any::<[u64; 2]>(),
             prop::collection::vec(any::<(u32, u64)>(), 0..9)
         )
             .prop_map(
-                |(time_ns, [bytes, bytes_error, objects], highest, largest)| {
+                |(time_ns, [bytes, bytes_error, objects], [highest, resident], largest)| {
                     Record::CoarseMoment(CoarseMoment {
                         time_ns,
                         bytes,
                         bytes_error,
                         objects,
                         highest,
+                        resident,
                         largest,
                     })
                 }

@@ -22,6 +22,7 @@ fn moment(time_ns: u64, bytes: u64, largest: &[(u32, u64)]) -> CoarseMoment {
         bytes_error: 0,
         objects: bytes / MB,
         highest: bytes.saturating_add(MB),
+        resident: bytes.saturating_mul(2),
         largest: largest.to_vec(),
     }
 }
@@ -105,8 +106,13 @@ fn timeline_marks_the_time_before_detail_as_coarse() {
     let head = "coarse, from before the log's oldest kept segment: moments 60 min apart";
     assert!(coarse.starts_with(head), "{coarse}");
     assert!(coarse.contains("up to 48.6 MiB"), "{coarse}");
-    let row = "  3600.000 s: 9.5 MiB in use, up to 10.5 MiB before; at least: ";
+    let row = "  3600.000 s: 9.5 MiB in use, up to 10.5 MiB before, 19.1 MiB resident; at least: ";
     assert!(coarse.contains(row), "{coarse}");
+    let resident = coarse.lines().find(|line| line.starts_with("resident"));
+    assert!(
+        resident.is_some_and(|line| line.contains("up to 95.4 MiB")),
+        "{coarse}"
+    );
     assert!(detail.contains("18000.000 s"), "{detail}");
     for width in ["60", "100"] {
         let text = ok(&["timeline", &log, "--width", width]);
@@ -133,6 +139,7 @@ fn timeline_marks_the_time_before_detail_as_coarse() {
         (&shown[1]["bytes"], &shown[1]["highest"]),
         (&20e6.into(), &21e6.into())
     );
+    assert_eq!(shown[1]["resident"], 40_000_000);
     assert_eq!(shown[1]["sites"].as_array().map(Vec::len), Some(2));
     let notes = data["notes"].to_string();
     assert!(
@@ -169,7 +176,10 @@ fn tables_and_pictures_of_the_timeline_begin_with_coarse_moments() {
         lines.iter().all(|line| line.split(',').count() == columns),
         "{csv}"
     );
-    assert_eq!(lines[2], "7200.000000,20000000,0,21000000,,,,1", "{csv}");
+    assert_eq!(
+        lines[2], "7200.000000,20000000,0,21000000,,,,40000000,1",
+        "{csv}"
+    );
     assert_eq!(lines.len(), 1 + 5 + 2);
     let marks = lines[1..]
         .iter()
@@ -319,6 +329,7 @@ fn moments_that_make_no_sense_are_left_out() {
         bytes_error: u64::MAX,
         objects: u64::MAX,
         highest: u64::MAX,
+        resident: u64::MAX,
         largest: vec![(0, u64::MAX), (1, u64::MAX)],
         ..good.clone()
     };
@@ -352,6 +363,7 @@ fn a_year_takes_less_than_200_kilobytes_of_each_segment() {
             )
         };
         let largest = LargestStacks::of((0..8).map(stack));
+        history.resident(50 << 30);
         let entry = history.entry(minute * MINUTE + minute % 1_000_000, &in_use, largest);
         history.add(entry);
         if minute % 5_000 == 0 || minute == minutes {
@@ -374,6 +386,7 @@ fn written(entry: &CoarseEntry) -> CoarseMoment {
         bytes_error: entry.bytes_error,
         objects: entry.objects,
         highest: entry.highest,
+        resident: entry.resident,
         largest: entry.largest.iter().collect(),
     }
 }

@@ -82,6 +82,7 @@ fn log_of(stacks: &[Blocks], folder: &tempfile::TempDir) -> String {
             bytes_error: 0,
             objects: 1,
             highest: sum(at),
+            resident: 0,
             largest: (0..).zip(of_stacks).filter(|it| it.1 > 0).collect(),
         }));
     }

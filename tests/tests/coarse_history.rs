@@ -128,6 +128,12 @@ fn assert_history_is_true(profile: &Profile, stdout: &str, others: u64) -> usize
     let peak = heapprof_core::Fixed::from_bits(checkpoint.peak_bytes).round();
     let highest = moments.iter().map(|it| it.highest).max();
     assert_eq!(highest, Some(peak));
+    // Resident are the blocks and the rest of a small program.
+    let resident = moments.iter().filter(|it| it.resident > 0);
+    let is_likely =
+        |it: &CoarseMoment| it.resident > it.bytes / 2 && it.resident < it.bytes + (80 << 20);
+    assert!(resident.clone().all(is_likely), "{moments:?}");
+    assert!(resident.count() > 5, "{moments:?}");
     let rounds = rounds(stdout, profile);
     assert!(rounds.len() > 30, "{stdout}");
     let exact = |it: &&CoarseMoment| assert_is_true(profile, it, &rounds, others);

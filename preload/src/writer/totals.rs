@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use heapprof_core::Ledger;
-use heapprof_format::{Counter, MemoryReading, Record};
+use heapprof_format::{Counter, MemoryField, MemoryReading, Record};
 
 use super::Writer;
 use super::memory_readings::Cause;
@@ -65,6 +65,11 @@ impl Writer {
         let (reading, mapped) = memory.take(cause, modules, recorded, &mut waiting, start_ns)?;
         let record = Record::Memory(Box::new(reading));
         self.output.encoder.record(&record);
+        if let (Some(rotation), Some(resident)) =
+            (&mut self.rotation, reading.get(MemoryField::Resident))
+        {
+            rotation.checkpoint_state.history.resident(resident);
+        }
         if let Some(mapped) = mapped {
             self.log_mapped_memory(reading.time_ns, mapped);
         }

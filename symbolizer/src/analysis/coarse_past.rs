@@ -22,6 +22,8 @@ pub struct CoarseRow {
     pub objects: f64,
     /// The most bytes in use at any time since the row before.
     pub highest: f64,
+    /// Resident bytes by the last reading of the memory; `None`: there was none.
+    pub resident: Option<u64>,
     /// The sites of the largest stacks, the largest first.
     pub sites: Vec<CoarseSite>,
 }
@@ -90,6 +92,16 @@ impl CoarsePast {
 
     /// Returns the most bytes in use in each of so many equal steps of the time up to `until_ns`.
     pub fn curve(&self, until_ns: u64, steps: usize) -> Vec<f64> {
+        self.curve_of(until_ns, steps, |row| row.highest)
+    }
+
+    /// Like [`curve`](Self::curve), of the resident bytes. `None`: no row has them.
+    pub fn resident_curve(&self, until_ns: u64, steps: usize) -> Option<Vec<f64>> {
+        self.rows.iter().find_map(|row| row.resident)?;
+        Some(self.curve_of(until_ns, steps, |row| row.resident.unwrap_or(0) as f64))
+    }
+
+    fn curve_of(&self, until_ns: u64, steps: usize, value: impl Fn(&CoarseRow) -> f64) -> Vec<f64> {
         let mut curve = vec![0.0; steps];
         let step_of = |ns: u64| {
             let step = u128::from(ns) * steps as u128 / u128::from(until_ns.max(1));
@@ -101,7 +113,7 @@ impl CoarsePast {
             let last = step_of(row.time_ns.saturating_sub(1));
             if let Some(covered) = curve.get_mut(step_of(from_ns)..=last) {
                 for most in covered {
-                    *most = row.highest.max(*most);
+                    *most = value(row).max(*most);
                 }
             }
             from_ns = row.time_ns;
@@ -191,6 +203,7 @@ fn row(moment: &CoarseMoment, map: &SiteMap) -> CoarseRow {
         bytes_error: moment.bytes_error as f64,
         objects: moment.objects as f64,
         highest: moment.highest as f64,
+        resident: Some(moment.resident).filter(|&bytes| bytes > 0),
         sites,
     }
 }
@@ -206,6 +219,7 @@ mod tests {
             bytes_error: 3.0,
             objects: 1.0,
             highest,
+            resident: None,
             sites: vec![CoarseSite {
                 site: seconds as usize / 20,
                 least_bytes: bytes / 2.0,
@@ -250,6 +264,17 @@ mod tests {
         assert_eq!(past.curve(0, 2).len(), 2);
         assert!(past.curve(ns, 0).is_empty());
         assert_eq!(CoarsePast::default().curve(ns, 2), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn the_curve_of_resident_bytes_has_the_rows_that_tell_them() {
+        let mut past = past(&[(10, 1.0, 9.0), (40, 4.0, 7.0), (50, 5.0, 5.0)]);
+        let ns = 50_000_000_000;
+        assert_eq!(past.resident_curve(ns, 5), None);
+        past.rows[1].resident = Some(80);
+        past.rows[2].resident = Some(60);
+        let curve = past.resident_curve(ns, 5);
+        assert_eq!(curve, Some(vec![0.0, 80.0, 80.0, 80.0, 60.0]));
     }
 
     #[test]

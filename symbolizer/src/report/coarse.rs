@@ -21,6 +21,8 @@ pub(super) struct Coarse {
     error: Number,
     /// The most since the moment before.
     highest: f64,
+    /// Resident bytes; nothing: not read.
+    resident: Option<u64>,
     /// The largest sites: their frames' numbers, and the least bytes that they had.
     sites: Vec<(usize, f64)>,
 }
@@ -33,6 +35,7 @@ pub(super) fn moments(profile: &Profile, sites: &SiteMap, tables: &mut Tables) -
         bytes: row.bytes,
         error: Number(significant(row.bytes_error)),
         highest: row.highest,
+        resident: row.resident,
         sites: (row.sites.iter().take(SITES))
             .map(|it| (tables.site(&sites.keys()[it.site]), it.least_bytes))
             .collect(),

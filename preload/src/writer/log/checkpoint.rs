@@ -61,14 +61,14 @@ pub(crate) struct CheckpointState {
     known_bytes: u64,
     /// Modules and their unloads, in order.
     modules: Vec<Record>,
-    /// At so many, those that no stack needs are forgotten.
+    /// With so many modules, those that no stack needs are forgotten.
     tidy_at: usize,
     /// When recording stopped and resumed, in turn. No number includes what was allocated while it
     /// was stopped.
     stops: Vec<RegimeChange>,
     /// Threads by their numbers.
     threads: BTreeMap<u32, KnownThread>,
-    /// At so many, those that have ended are forgotten.
+    /// With so many threads, those that have ended are forgotten.
     tidy_threads_at: usize,
     /// Threads that had ended at the last look, and are forgotten soon.
     ending_threads: usize,
@@ -420,6 +420,7 @@ fn moment(entry: &CoarseEntry) -> Record {
         bytes_error: entry.bytes_error,
         objects: entry.objects,
         highest: entry.highest,
+        resident: entry.resident,
         largest: entry.largest.iter().collect(),
     })
 }
@@ -443,9 +444,9 @@ fn module_bytes(record: &Record) -> u64 {
 
 /// The bytes of a coarse moment in a log, mostly not too low.
 pub(crate) const MOMENT_BYTES: u64 = 96;
-/// As many records of modules, and of threads, are kept, whatever they are.
+/// The least number of records of modules, and of threads, that are kept.
 const MIN_TIDY: usize = 256;
-/// So many blocks in use are looked at for each thread that has come since the last look.
+/// Blocks in use that are looked at for each new thread.
 const BLOCKS_PER_THREAD: usize = 64;
-/// Events come out in the order of their times, but for less than that.
+/// The largest disorder of the times of events.
 const LATE_NS: u64 = 10_000_000;

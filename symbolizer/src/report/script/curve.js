@@ -26,7 +26,8 @@ function curvesOf() {
   }
   if (data.memory) {
     curves.push({
-      key: "resident", name: "resident (RSS)", points: data.memory.readings.map(({ time_s, resident }) => [time_s, resident]),
+      key: "resident", name: "resident (RSS)",
+      points: [...data.coarse.filter(({ resident }) => resident !== null), ...data.memory.readings].map(({ time_s, resident }) => [time_s, resident]),
       amount: (moment) => readingAt(data, timeOf(data, moment)).resident,
       words: (moment) => ` (read at ${seconds(readingAt(data, timeOf(data, moment)).time_s)})`,
     });

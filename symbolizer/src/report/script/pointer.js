@@ -33,6 +33,7 @@ function showCoarse(row, pointer) {
     `${seconds(row.time_s)} (before all that is known in detail)`,
     `in use: ${bytes(row.bytes)}${plusMinus}`,
     `highest since the moment before: ${bytes(row.highest)}`,
+    ...(row.resident === null ? [] : [`resident (RSS): ${bytes(row.resident)}`]),
     ...row.sites.map(([site, least]) => `${wordsOf(data, data.frames[site]).name}: at least ${bytes(least)}`),
   ];
   const hair = { class: "hair", x1: place, x2: place, y1: MARGIN.top, y2: MARGIN.top + floor + RATE_HEIGHT };

@@ -39,6 +39,8 @@ struct MomentDocument<'a> {
     in_use_error: f64,
     in_use_objects: f64,
     highest_in_use_bytes: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes: Option<u64>,
     /// Sites of the largest stacks.
     largest: Vec<SiteDocument<'a>>,
 }
@@ -83,6 +85,7 @@ impl Coarse {
                 in_use_error: row.bytes_error,
                 in_use_objects: row.objects,
                 highest_in_use_bytes: row.highest,
+                resident_bytes: row.resident,
                 largest: self.sites(row).map(site).collect(),
             }
         };
@@ -113,6 +116,9 @@ impl Coarse {
             }
         );
         write_wrapped(&head, INDENT, stdout_width(), out)?;
+        if let Some(resident) = self.past.resident_curve(until_ns, steps) {
+            curve_line("resident", &resident, "", out)?;
+        }
         curve_line("in use", &self.past.curve(until_ns, steps), "", out)?;
         axis(0, until_ns, steps, out)?;
         for row in self.past.thinned(SHOWN) {
@@ -147,13 +153,17 @@ impl Coarse {
             false => String::new(),
         };
         let site = |(name, least)| format!("{} {}", Printable(name), Bytes(least));
+        let resident = match row.resident {
+            Some(bytes) => format!(", {} resident", Bytes(bytes as f64)),
+            None => String::new(),
+        };
         let sites: Vec<String> = self.sites(row).take(SITES).map(site).collect();
         let sites = match sites.is_empty() {
             true => String::new(),
             false => format!("; at least: {}", sites.join(", ")),
         };
         format!(
-            "  {:.3} s: {}{plus_minus} in use, up to {} before{sites}",
+            "  {:.3} s: {}{plus_minus} in use, up to {} before{resident}{sites}",
             row.time_ns as f64 / 1e9,
             Bytes(row.bytes),
             Bytes(row.highest),

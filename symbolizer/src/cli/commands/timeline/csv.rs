@@ -22,16 +22,17 @@ pub(super) fn write(
     for name in names {
         write!(out, ",{}", cell(name))?;
     }
-    writeln!(out, ",coarse")?;
+    writeln!(out, ",resident_bytes,coarse")?;
     for row in coarse.rows() {
         writeln!(
             out,
-            "{:.6},{:.0},{:.0},{:.0},,{},1",
+            "{:.6},{:.0},{:.0},{:.0},,{},{},1",
             row.time_ns as f64 / 1e9,
             row.bytes,
             row.bytes_error,
             row.highest,
-            ",".repeat(names.len())
+            ",".repeat(names.len()),
+            known(row.resident)
         )?;
     }
     for step in &timeline.steps {
@@ -48,7 +49,12 @@ pub(super) fn write(
         for value in &step.groups {
             write!(out, ",{value:.0}")?;
         }
-        writeln!(out, ",0")?;
+        writeln!(out, ",{},0", known(step.resident))?;
     }
     Ok(())
+}
+
+/// The cell of a number, which is empty if the number is not known.
+fn known(number: Option<u64>) -> String {
+    number.map_or_else(String::new, |number| number.to_string())
 }
