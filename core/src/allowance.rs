@@ -68,7 +68,7 @@ impl Allowance {
 
     /// Returns whether to go on waiting, once the patience is over by the clock. `None`: the thread
     /// cannot be looked at.
-    pub fn goes_on(&mut self, look: Option<Look>) -> bool {
+    pub fn may_continue(&mut self, look: Option<Look>) -> bool {
         let Some(look) = look.filter(|look| look.now_ns < self.latest_ns) else {
             return false;
         };
@@ -110,7 +110,7 @@ mod tests {
                 ran_ns: ran_us * 1_000,
                 is_runnable,
             };
-            if !allowance.goes_on(Some(look)) {
+            if !allowance.may_continue(Some(look)) {
                 return now_ms;
             }
             now_ms += 5;
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn without_a_look_or_a_patience_there_is_no_more() {
-        assert!(!Allowance::new(0, 80 * MS).goes_on(None));
+        assert!(!Allowance::new(0, 80 * MS).may_continue(None));
         let look = Look {
             now_ns: 1,
             ran_ns: 0,
             is_runnable: true,
         };
-        assert!(!Allowance::new(0, 0).goes_on(Some(look)));
+        assert!(!Allowance::new(0, 0).may_continue(Some(look)));
     }
 }

@@ -133,7 +133,7 @@ impl Ledger {
         (row, self.alloc_in(row, id, size, interval))
     }
 
-    /// Adds the same to a known row, which is that of the block's stack and class. Returns the
+    /// Adds an allocation to a known row, which is that of the block's stack and class. Returns the
     /// weight.
     pub fn alloc_in(&mut self, row: u32, id: u64, size: u64, interval: u64) -> Weight {
         let live = self.sample(row, size, interval);

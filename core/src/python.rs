@@ -10,6 +10,8 @@
 //! Nothing here calls the interpreter, needs its lock or takes memory. A structure that looks odd
 //! ends the walk.
 //!
+//! Imports: `tables` (a hash of numbers).
+//!
 //! Not here: how the interpreter and the state of a thread are found (`preload`), what a code
 //! object is on disk (format's `code`).
 

@@ -10,13 +10,15 @@
 //! | --- | --- |
 //! | blocks of the program | `malloc`, `calloc`, `aligned`, `realloc` and its two halves, `free` |
 //! | sizes of such blocks | `class`, `usable`, `usable_of_new` |
-//! | memory of this library | a `GlobalAlloc`, `can_have`, `can_map`, `is_short` |
-//! | statistics | `stats`, `take_census`, `UntouchedWalk`, `slabs::are_known`, `slabs::of_block` |
+//! | memory of this library | a `GlobalAlloc`, `can_allocate`, `can_map`, `is_short` |
+//! | statistics | `stats`, `take_census`, `UntouchedWalk` |
+//! | places of blocks | `slabs::are_known`, `slabs::of_block`, `block_sizes::of_block` |
 //! | purging | `dirty_bytes`, `decay`, `purge` |
 //!
-//! The other functions may do nothing. jemalloc's needs show outside in four places: its fork
+//! The other functions may do nothing. jemalloc's needs show outside in six places: its fork
 //! handlers (`host/atfork.rs`), three words of a thread (`state/thread.rs`), the purge while the
-//! program is idle (`writer/idle_purge.rs`), and the linker's `--wrap` options (the build script).
+//! program is idle (`writer/idle_purge.rs`), its mappings (`os/mapping_shims.rs`), its system calls
+//! (`host/seccomp_filters.rs`), and the linker's `--wrap` options (the build script).
 //!
 //! With `HEAPPROF_ALLOCATOR=program` the blocks of the program come from the allocator that would
 //! serve it without this library (`next`), and jemalloc has this library's own memory only.
@@ -25,8 +27,6 @@
 //!
 //! Not here: samples, stacks and other knowledge about a block.
 //!
-//! Order within: counts, layout, next < bins < reclaim < slow_path, own_arena < rtree, mallctl,
-//! census < extents, slabs, large, tcache_policy < fast_path < heap.
 
 mod bins;
 pub(crate) mod block_sizes;

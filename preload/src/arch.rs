@@ -16,7 +16,8 @@
 //! - the number of registers in `unwind/cfi_storage.rs`;
 //! - the place of a thread's descriptor in `unwind/stack_bounds.rs`;
 //! - glibc's structure in `unwind/module_lookup.rs`;
-//! - the 48 bits of an address in `allocator/layout.rs`.
+//! - the 48 bits of an address in `allocator/layout.rs`;
+//! - the kernel's `struct stat` in `os/sys/file.rs`.
 //!
 //! May import: nothing.
 //!

@@ -25,7 +25,7 @@ use heapprof_format::{ATTACH_MAGIC, AttachInput, COUNTDOWN_LEN, attach_state};
 
 use crate::allocator;
 use crate::arch::thread_block::{thread_block, thread_pointer};
-use crate::hooks::taps::{attached, later};
+use crate::hooks::taps::{attach_taps, library_changes};
 use crate::os::environment::Environment;
 use crate::os::{
     cancellation, clock, diagnostics, fd_table, files, libc_trampolines, seccomp, sys,
@@ -110,7 +110,7 @@ fn attach(input: &AttachInput) -> Result<(), String> {
     IS_PREPARED.store(true, Ordering::Release);
     stack_bounds::remember_main_thread(arguments(), input.main_thread);
     let mut settings = settings(input);
-    settings.tapped = attached::prepare(input.is_quiet == 1, later::begin)?;
+    settings.tapped = attach_taps::prepare(input.is_quiet == 1, library_changes::begin)?;
     let log = begin(&entered, settings)?;
     BLOCK.set_message(&log);
     BLOCK.state.store(attach_state::PLANNED, Ordering::Release);
@@ -126,7 +126,7 @@ fn attach(input: &AttachInput) -> Result<(), String> {
         }
         sys::sleep_ns(LOOK_NS);
     }
-    later::follow_from_here();
+    library_changes::follow_from_here();
     Ok(())
 }
 
@@ -148,7 +148,7 @@ fn prepare_first(entered: &Entered) -> Result<(), String> {
     modules::discover_all(entered);
     seats::prepare();
     writer::prepare();
-    writer::set_before_end(later::note_untapped);
+    writer::set_before_end(library_changes::note_untapped);
     // No function of ours learns that the main thread ends.
     last_thread::set_exit_is_silent(true);
     // SAFETY: functions that live as long as the process: the library is never unloaded.

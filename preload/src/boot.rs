@@ -9,7 +9,7 @@
 use std::ffi::{CStr, c_char, c_int};
 
 use crate::allocator;
-use crate::hooks::taps::{self, Outcome};
+use crate::hooks::taps::{self, TapOutcome};
 use crate::hooks::{early_heap, malloc, mappings, next_fast, operators, thread_creation};
 use crate::host::foreign_allocators::{self, MallocOwner};
 use crate::host::{
@@ -26,7 +26,8 @@ use crate::state::settings::{self, Settings};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{interval, phase, process};
 use crate::unwind::{modules, python, stack_bounds, walk};
-use crate::writer::log::output::{NoLog, Output};
+use crate::writer::log::file_names::NoLog;
+use crate::writer::log::output::Output;
 use crate::writer::{self, dump_signal, session_start};
 
 /// The memory that boot needs: the list of modules, tables that grow with it, and seats for stacks
@@ -180,20 +181,20 @@ extern "C" fn construct(
     let exit_timeout_ns = settings.exit_wait_ms * 1_000_000;
     let watches = settings.taps;
     let mmap_from = settings.mmap_from;
-    let has_jemalloc_alone = !allocator::has_next() && settings.tapped.is_empty();
-    python::prepare(settings.python, has_jemalloc_alone);
+    let is_own_allocator_alone = !allocator::has_next() && settings.tapped.is_empty();
+    python::prepare(settings.python, is_own_allocator_alone);
     session_start::prepare(settings, output);
     main_thread::prepare();
     process::register();
     exit::register(exit_timeout_ns);
     byte_count::begin(entered.thread);
     phase::begin();
-    mappings::begin(mmap_from, has_jemalloc_alone);
+    mappings::begin(mmap_from, is_own_allocator_alone);
     if watches {
-        taps::opened::prepare();
+        taps::opened_libraries::prepare();
         dlopen::watch(dlopen::Watcher {
-            opened: taps::opened::look,
-            closed: taps::opened::forget_closed,
+            opened: taps::opened_libraries::tap_new_libraries,
+            closed: taps::opened_libraries::forget_closed,
         });
     }
     if at_once {
@@ -319,9 +320,9 @@ fn tap_allocators(settings: &mut Settings, owns_malloc: bool) -> Option<String> 
     }
     for outcome in taps::install(owns_malloc) {
         match outcome {
-            Outcome::Tapped(what) => settings.tapped.push(what),
-            Outcome::RefusedMalloc(why) => why_not = Some(why),
-            Outcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
+            TapOutcome::Tapped(what) => settings.tapped.push(what),
+            TapOutcome::RefusedMalloc(why) => why_not = Some(why),
+            TapOutcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
                 "blocks of {why}; they are not recorded"
             )),
         }

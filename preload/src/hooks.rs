@@ -21,7 +21,7 @@
 //! | the function that makes threads | `thread_creation.rs` |
 //! | what an allocator of the program's own may call to report its blocks | `pool.rs` |
 //!
-//! May import: os, state, allocator, unwind, recording, writer.
+//! May import: arch, os, state, allocator, unwind, recording, writer.
 //!
 //! Not here: how a record reaches the log.
 //!

@@ -11,7 +11,7 @@
 //! | restricts its system calls | `seccomp_filters.rs`, `raw_syscalls.rs` |
 //! | brings its own allocator | `foreign_allocators.rs`, `reexec.rs` |
 //!
-//! May import: os, state, allocator, unwind, recording, writer.
+//! May import: arch, os, state, allocator, unwind, recording, writer.
 //!
 //! Not here: allocation; no data flows through this folder.
 

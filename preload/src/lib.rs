@@ -27,6 +27,7 @@
 //! | `host` | changes that the program makes to its own process: fork, exec, exit, … |
 //! | `hooks` | the functions that the program calls in place of libc's; no imports from `host` |
 //! | `boot` | the constructor: the order of start |
+//! | `attach` | the order of start in a process that runs already |
 //!
 //! # The laws
 //!

@@ -16,10 +16,11 @@
 //! | the labels of a thread | `labels.rs`, `labels/`, `thread_context.rs` |
 //! | frees before there is a session | `pending_frees.rs` |
 //! | mappings before there is a session | `pending_mappings.rs` |
-//! | requests to the writer, and the control page | `requests.rs` |
+//! | requests to the writer | `request_word.rs`, `requests.rs` |
+//! | the words that `heapprof attach` reads and writes | `attach_block.rs` |
 //! | a hook that a signal handler jumped out of | `abandoned_hook.rs` |
 //!
-//! May import: os, state, allocator, unwind.
+//! May import: arch, os, state, allocator, unwind.
 //!
 //! Not here: the writer, and the decision that a block is sampled.
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  session ──> writer ──> log (at the latest every FLUSH_NS)
-//!                 └─ ledger ──> dumps, if HEAPPROFILE is set; checkpoints, if the log has a bound
+//!                 └─ ledger ──> dumps, checkpoints, readings of pages, if they are wanted
 //! ```
 //!
 //! The writer drains the lanes, then waits for up to [`DOZE_NS`]. A half-full lane ends the wait.
@@ -19,7 +19,12 @@
 //! | readings of the process's memory | `memory_readings.rs`, `heap_pages.rs` |
 //! | readings of the pages of sampled blocks | `page_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
+//! | attributes that the program publishes | `process_context.rs` |
 //! | work while the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
+//!
+//! May import: os, state, allocator, unwind, recording.
+//!
+//! Not here: the hooks, and the decision that a block is sampled.
 
 use std::sync::atomic::Ordering;
 
@@ -144,7 +149,7 @@ pub(crate) struct Writer {
     mappings: RecordedMappings,
     /// Changes of the mappings that are polled and may not be delivered yet.
     waiting_mappings: Vec<MappingEvent>,
-    /// Those that were taken from their queue for an account of the mappings, for the next poll.
+    /// Changes of the mappings that an account has taken from the queue, for the next poll.
     early_mappings: Vec<MappingEvent>,
     /// The source of events.
     source: EventSource,
@@ -420,7 +425,7 @@ impl Writer {
             #[cfg(feature = "attach")]
             if attach_block::is_end_asked() {
                 phase::end();
-                session.page.close(); // who asks from here on is told at once
+                session.page.close(); // a process that asks from here on gets an answer at once
                 request_word::post(END);
                 continue;
             }
@@ -505,13 +510,13 @@ impl Writer {
                 self.log_memory(Cause::Regular);
                 self.flush();
             }
-            let something_due = match idle {
+            let next_due_ns = match idle {
                 true => counters_due.min(idle_purge.due_ns()),
                 // If idle, it waits for the next walk, whose sample wakes the writer like any
                 // other.
                 false => jit_ranges_reader.due_ns(),
             };
-            self.wait(session, now, idle, something_due);
+            self.wait(session, now, idle, next_due_ns);
         }
         false
     }
@@ -545,24 +550,24 @@ impl Writer {
     }
 
     /// Waits for events for a moment. If idle, it waits until one comes, or until work is due.
-    fn wait(&self, session: &Session, now_ns: u64, idle: bool, something_due: u64) {
+    fn wait(&self, session: &Session, now_ns: u64, idle: bool, next_due_ns: u64) {
         let (state, timeout) = if idle && last_thread::main_may_have_ended() {
             (ASLEEP, Some(IDLE_NS))
         } else if idle {
             let dump = self.dumps.as_ref().map_or(u64::MAX, Dumps::next_ns);
             let budget = self.budget.as_ref().filter(|_| interval::is_running());
             let budget = budget.and_then(Budget::due_ns);
-            let due = dump.min(budget.unwrap_or(u64::MAX)).min(something_due);
+            let due = dump.min(budget.unwrap_or(u64::MAX)).min(next_due_ns);
             (
                 ASLEEP,
                 (due != u64::MAX).then(|| due.saturating_sub(now_ns).max(1)),
             )
         } else {
-            let due = something_due.saturating_sub(now_ns).max(1);
+            let due = next_due_ns.saturating_sub(now_ns).max(1);
             (DOZING, Some(due.min(DOZE_NS)))
         };
         // A thread that sent an event before it could see the state did not wake us.
-        let has_news = || {
+        let has_work = || {
             request_word::is_any_asked()
                 || session.page.is_asked()
                 || idle && !self.source.is_empty(session)
@@ -574,10 +579,10 @@ impl Writer {
         // processor's stores wait for its cache, and for nothing else). So the first sleep is a
         // short one, and finds every event that was on the way before it.
         let short = timeout.map_or(SETTLE_NS, |timeout| timeout.min(SETTLE_NS));
-        if state == ASLEEP && !has_news() {
+        if state == ASLEEP && !has_work() {
             sys::futex_wait_shared(session.writer, state, Some(short));
         }
-        if !has_news() {
+        if !has_work() {
             let timeout = match state {
                 ASLEEP => timeout.map(|timeout| timeout - short),
                 _ => timeout,

@@ -119,7 +119,7 @@ impl Attached {
         loop {
             match holder.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => return Ok(()),
-                // Whoever had it has died there.
+                // The process that had it has died there.
                 Err(other) if !exists(other) => {
                     let _ = holder.compare_exchange(other, 0, Ordering::SeqCst, Ordering::SeqCst);
                 }

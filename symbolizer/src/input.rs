@@ -1,6 +1,7 @@
 //! Input: a file of the profiled process, its form known by its first bytes, read into a profile.
 //!
-//! Imports: `compressed`, `resolve`, `model`, `read`, `analysis`, `join`.
+//! Imports: `memory`, `access`, `presence`, `regular_file`, `compressed`, `resolve`, `model`,
+//! `read`, `analysis`, `join`.
 //!
 //! Not here: several files at once (`join`, `analysis::merge`).
 

@@ -16,11 +16,14 @@
 //!
 //! | folder | what it holds | may import |
 //! | --- | --- | --- |
-//! | `compressed` | a file as zstd frames | |
-//! | [`resolve`] | names for addresses, from ELF files and their debug information | `compressed` |
+//! | [`memory`] | the bound on memory | |
+//! | `access` | the users that may read what is made from the opened profiles | |
 //! | `presence` | whether a log's process runs here | |
+//! | `regular_file` | a regular file, mapped or read | `memory` |
+//! | `compressed` | a file as zstd frames | up to `regular_file` |
+//! | [`resolve`] | names for addresses, from ELF files and DWARF | up to `compressed` |
 //! | `history` | a fold of events into peak, lifetimes, growth and the like | |
-//! | `model` | the profile as a value | `resolve`, `history` |
+//! | `model` | the profile as a value | `compressed`, `resolve`, `history` |
 //! | `read` | one reader for each form of input | up to `model` |
 //! | `naming` | names of a profile, groups, filters, trees | up to `model` |
 //! | `analysis` | numbers and judgements from whole profiles | up to `read`, `naming` |

@@ -17,7 +17,7 @@ static ALLOCATOR: CountedAllocator<Allocator> = CountedAllocator(Allocator);
 fn main() -> ExitCode {
     match cli::run() {
         Ok(code) => code,
-        // Whoever reads our output has read enough: `heapprof top x | head` is no failure.
+        // The reader of our output has read enough: `heapprof top x | head` is no failure.
         Err(error) if error.is_broken_pipe() => ExitCode::SUCCESS,
         Err(error) => {
             cli::output::say::error(&error);

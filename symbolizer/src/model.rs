@@ -1,6 +1,7 @@
 //! Model: a profile as a value, and the values that it is made of.
 //!
-//! Imports: `resolve` (a frame that came with the input), `history` (what the past of a row says).
+//! Imports: `compressed`, `resolve` (a frame that came with the input), `history` (what the past of
+//! a row says).
 //!
 //! Not here: reading a file (`read`), names of addresses (`naming`), judgements (`analysis`).
 

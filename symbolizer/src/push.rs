@@ -11,7 +11,7 @@
 //! all messages of a process add up to the totals of its log. The [`Account`] counts each message
 //! that does not arrive (Law 10). The profiled process does nothing for it.
 //!
-//! Imports: `export`, `input`, and below.
+//! Imports: `memory`, `presence`, `model`, `read`, `naming`, `analysis`, `export`, `input`.
 //!
 //! Not here: what the user is told, and when to look (`cli`).
 

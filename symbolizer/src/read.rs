@@ -1,6 +1,7 @@
 //! Readers: one file for each form of input, from its bytes to a profile.
 //!
-//! Imports: `compressed`, `resolve`, `history`, `model`.
+//! Imports: `memory`, `access`, `presence`, `regular_file`, `compressed`, `resolve`, `history`,
+//! `model`.
 //!
 //! Not here: which form a file has (`input`), names of addresses (`naming`).
 

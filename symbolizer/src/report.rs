@@ -15,7 +15,7 @@
 //! happened, not the product of stacks and moments. In `report/script`, the first files read the
 //! page's data and add up; those from `element.js` on draw.
 //!
-//! Imports: `resolve`, `model`, `naming`, `analysis`.
+//! Imports: `resolve`, `history`, `model`, `naming`, `analysis`.
 //!
 //! Not here: which log and which file (`cli`).
 

@@ -36,7 +36,7 @@
 //! print!("{}", symbols.report);
 //! ```
 //!
-//! Imports: no other folder.
+//! Imports: `access`, `compressed`, `memory`, `regular_file`.
 //!
 //! Not here: which addresses a profile has (`naming::symbols`).
 

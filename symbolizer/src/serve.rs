@@ -11,8 +11,8 @@
 //! memory of a process is that of its blocks in use, its stacks and their names. A process that is
 //! gone has a summary only, until it is asked for; all that are asked for have one bound.
 //!
-//! Imports: `resolve`, `control`, `model`, `read`, `naming`, `analysis`, `export`,
-//! `report`, `input`.
+//! Imports: `memory`, `control`, `presence`, `resolve`, `model`, `read`, `naming`, `analysis`,
+//! `export`, `report`, `input`.
 //!
 //! Not here: the command line, signals and the socket (`cli`).
 

@@ -9,7 +9,7 @@
 //! second at most, and less often if a look takes long. The screen is drawn when something has
 //! changed, and once a second while the process runs. The profiled program pays nothing.
 //!
-//! Imports: `resolve`, `control`, `history`, `model`, `read`, `naming`.
+//! Imports: `resolve`, `control`, `presence`, `history`, `model`, `read`, `naming`, `analysis`.
 //!
 //! Not here: the command line (`cli`).
 

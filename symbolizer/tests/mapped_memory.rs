@@ -20,7 +20,7 @@ pub(crate) fn log() -> Vec<u8> {
     log_of(77, 0)
 }
 
-/// The same of another process, which goes on for so long.
+/// The log of another process, which goes on for so long.
 fn log_of(pid: u32, goes_on_ns: u64) -> Vec<u8> {
     let mut log = LogBuilder::new(1);
     log.start_of("/bin/server", pid, 1);

@@ -129,7 +129,7 @@ fn a_dump_is_written_while_it_runs_and_what_is_wrong_is_refused() {
         assert!(refused(pid, &["interval", "0"]).contains("more than 0"));
         assert!(refused(pid, &["mark", &"x".repeat(5000)]).contains("too long"));
         for nothing in ["", "  "] {
-            assert!(refused(pid, &["mark", nothing]).contains("a mark needs a name"));
+            assert!(refused(pid, &["mark", nothing]).contains("a marker needs a name"));
         }
         let ran = ended(running);
         assert_eq!(ran.stderr, "");
@@ -345,8 +345,8 @@ fn left_by(pids: &[u32]) -> Vec<i32> {
     left.collect()
 }
 
-/// Whoever is killed before the mark for removal is set leaves a segment, which the next process
-/// removes.
+/// A process that is killed before the mark for removal is set leaves a segment, which the next
+/// process removes.
 #[test]
 fn a_segment_that_a_killed_process_left_goes_with_the_next_process() {
     let killed = || {

@@ -117,8 +117,8 @@ fn the_buttons_control_the_program_whose_log_it_is() {
         ("", "command is one of"),
         ("stop\n", "one line"),
         ("interval", "an interval needs a number"),
-        ("mark", "a mark needs a name"),
-        ("mark  ", "a mark needs a name"),
+        ("mark", "a marker needs a name"),
+        ("mark  ", "a marker needs a name"),
     ] {
         let (status, said) = server.press(&id, senseless);
         assert_eq!(status, 400, "{senseless:?}: {said}");

@@ -116,8 +116,8 @@ impl BlockPages {
         let count = window_end(page, blocks) - page;
         self.window.resize(count as usize, PageState::Untouched);
         self.read += count;
-        let goes_on = read(page, &mut self.window);
-        goes_on.then(|| self.window[0])
+        let may_continue = read(page, &mut self.window);
+        may_continue.then(|| self.window[0])
     }
 }
 

@@ -23,6 +23,7 @@ use heapprof_format::{NO_INSTRUCTION, code_address, code_start};
 use crate::python::code::{print_of_bytes, print_of_text};
 use crate::python::layout::{Chain, Layout, OBJECT_TYPE};
 use crate::python::memory::{Memory, half_of, word_of};
+use crate::tables::number_hash::mix;
 
 /// Most Python frames of a stack, the innermost ones.
 pub const MOST_PYTHON_FRAMES: usize = 1024;
@@ -218,14 +219,6 @@ pub fn hash_of_python(frames: &[PythonFrame]) -> u64 {
     frames.iter().fold(frames.len() as u64, |hash, frame| {
         mix(mix(hash, frame.identity), frame.instruction.into())
     })
-}
-
-/// Mixes two numbers (the form of MurmurHash3's finalizer, Appleby).
-fn mix(first: u64, second: u64) -> u64 {
-    let mut z = first ^ second.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    z = (z ^ (z >> 29)).wrapping_mul(0xd1b5_4a32_d192_ed03);
-    z ^ (z >> 32)
 }
 
 /// A native frame to be merged.

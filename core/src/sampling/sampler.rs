@@ -26,8 +26,7 @@ use crate::sampling::rng::Rng;
 /// a gigabyte a second needs 292 years for it.
 const NEVER: i64 = i64::MAX;
 
-/// Length of a piece in bytes: a change takes effect in a thread after at most that many. Reading
-/// the regime costs a thousandth of allocating a piece.
+/// Length of a piece in bytes: a change takes effect in a thread after at most that many.
 const PIECE: i64 = 4 << 20;
 
 /// Length of a piece in bytes while nothing is sampled. Allocations between a start and the

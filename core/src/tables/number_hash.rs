@@ -1,7 +1,7 @@
 //! Number hash: a hasher for maps whose keys are numbers.
 //!
 //! The standard hasher protects from keys that an attacker chooses, reads random numbers from the
-//! system, and costs ten times as much. An attacker chooses the ids and the stack numbers of a
+//! system, and is slower. An attacker chooses the ids and the stack numbers of a
 //! hostile log, but does not know where the program lies in memory: an address of the program
 //! begins each map's hashes.
 
@@ -29,6 +29,15 @@ impl BuildHasher for NumberState {
     fn build_hasher(&self) -> NumberHasher {
         NumberHasher(self.0)
     }
+}
+
+/// Returns a hash of two numbers (the form of MurmurHash3's finalizer, Appleby).
+#[inline]
+pub fn mix(first: u64, second: u64) -> u64 {
+    let mut z = first ^ second.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    z = (z ^ (z >> 29)).wrapping_mul(0xd1b5_4a32_d192_ed03);
+    z ^ (z >> 32)
 }
 
 /// A hasher that folds the words of a key into one by multiplication.

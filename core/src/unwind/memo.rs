@@ -4,8 +4,8 @@
 //! Model: unwinding from a frame outwards is a function of the frame's registers and of the stack
 //! words that it reads. The memo keeps both for each frame. Suppose that a later walk arrives at
 //! the same address, stack pointer and frame pointer. If every word that was read from there on
-//! still has its value, the rest of the walk is the same, and is not repeated. This is exact, not a
-//! guess. Comparing two words a frame costs a tenth of unwinding the frame.
+//! still has its value, the rest of the walk is the same, and is not repeated. This is exact: the
+//! result is that of a whole walk.
 //!
 //! ```text
 //!  this walk   leaf2 ── mid2 ──┐
@@ -255,7 +255,7 @@ impl<E: Copy> Memo<E> {
     }
 
     /// Stops the reuse of frames in the current walk: its stack pointers are no longer in order.
-    pub fn look_up_no_more(&mut self) {
+    pub fn stop_reuse(&mut self) {
         self.reusable = 0;
     }
 

@@ -64,7 +64,7 @@ impl Rule {
         unwind: impl FnOnce(u64, u64, fn(u64) -> u64) -> Option<Cursor>,
     ) -> Rule {
         let caller = unwind(ASKED_SP, ASKED_BP, |address| address | WORD);
-        let rule = caller.and_then(|caller| Rule::that_leads_to(module, caller));
+        let rule = caller.and_then(|caller| Rule::rule_for_caller(module, caller));
         rule.unwrap_or(Rule::other(module))
     }
 
@@ -86,7 +86,7 @@ impl Rule {
         Rule { up, saved, module }
     }
 
-    fn that_leads_to(module: u32, caller: Cursor) -> Option<Rule> {
+    fn rule_for_caller(module: u32, caller: Cursor) -> Option<Rule> {
         if caller.address != caller.sp.checked_sub(8)? | WORD {
             return None;
         }

@@ -12,7 +12,7 @@ use crate::os::sys;
 
 /// The size from which on a block is a mapping of its own.
 const LARGE: usize = 16 << 10;
-const PAGE: usize = 4096;
+const PAGE: usize = sys::PAGE as usize;
 
 fn is_mapped(size: usize, alignment: usize) -> bool {
     size >= LARGE && alignment <= PAGE

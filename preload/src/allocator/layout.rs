@@ -2,10 +2,14 @@
 //! uses.
 //!
 //! Danger: another library's memory, whose layout is not guaranteed. All values are those of the
-//! exact version in Cargo.toml. A test (`jemalloc_layout`) compares each line of this file with the
-//! debug information of the linked jemalloc. So another version fails a test, and does not corrupt
-//! a heap. At boot, [`fast_path`](super::fast_path) and its neighbours also verify the values that
-//! they use, and leave a call to jemalloc if one differs.
+//! exact version in Cargo.toml. A test (`jemalloc_layout`) compares every symbol, offset and width
+//! of this file with the debug information of the linked jemalloc. So another version fails a test,
+//! and does not corrupt a heap. At boot, [`fast_path`](super::fast_path) and its neighbours verify
+//! the values that they use, among them the largest blocks of classes and the bits of an entry of
+//! the map, which debug information lacks. If one differs, they leave the call to jemalloc.
+//!
+//! `HEAPPROF_FAST_PATH=0` switches off all code that writes to a thread's words and caches, and the
+//! walk over extents. The counts of the census and the spare arena stay.
 //!
 //! This file uses nothing of this crate, because the test includes it unchanged.
 //!

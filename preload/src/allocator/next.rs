@@ -41,10 +41,10 @@ const UNDECIDED: *mut Next = std::ptr::without_provenance_mut(1);
 /// True if the next allocator is wanted, and no library has a whole one.
 static IS_MISSED: AtomicBool = AtomicBool::new(false);
 
-struct Place(UnsafeCell<MaybeUninit<Next>>);
+struct NextCell(UnsafeCell<MaybeUninit<Next>>);
 // SAFETY: written once, before CHOSEN points to it; only read afterwards.
-unsafe impl Sync for Place {}
-static PLACE: Place = Place(UnsafeCell::new(MaybeUninit::uninit()));
+unsafe impl Sync for NextCell {}
+static PLACE: NextCell = NextCell(UnsafeCell::new(MaybeUninit::uninit()));
 
 /// Returns the next allocator if it serves the program. Decides at the first call.
 #[inline(always)]

@@ -30,10 +30,10 @@ hidden_jump! { "mprotect" => protect }
 static MADVISE: LibcFunction = LibcFunction::new(c"madvise");
 static MPROTECT: LibcFunction = LibcFunction::new(c"mprotect");
 
-/// mmap(2) with three differences. The mapping has a [place](sys::place_for) of ours, away from what
-/// the program keeps free. The call falls back to a reserve if the kernel refuses. And it clears
-/// jemalloc's MAP_NORESERVE. With that flag the kernel grants more memory than exists. A program
-/// that glibc would refuse memory would then be killed later.
+/// mmap(2) with three differences. The mapping has a [place](sys::place_for) of ours, away from
+/// what the program keeps free. The call falls back to a reserve if the kernel refuses. And it
+/// clears jemalloc's MAP_NORESERVE. With that flag the kernel grants more memory than exists. A
+/// program that glibc would refuse memory would then be killed later.
 ///
 /// # Safety
 /// The promises of mmap(2).

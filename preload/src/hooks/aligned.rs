@@ -6,12 +6,12 @@ use std::ffi::{c_int, c_void};
 
 use crate::allocator::{self, Fit};
 use crate::arch::entry_stubs::with_caller;
-use crate::hooks::entry::{entry, out_of_memory};
+use crate::hooks::entry::entry;
 use crate::hooks::{early_heap, sample};
-use crate::os::errno;
+use crate::os::{errno, sys};
 use crate::unwind::walk::WalkStart;
 
-const PAGE: usize = 4096;
+const PAGE: usize = sys::PAGE as usize;
 /// glibc's smallest alignment of memalign: twice the size of a word.
 pub(crate) const MIN_ALIGN: usize = 16;
 
@@ -54,7 +54,7 @@ fn memalign_as_glibc(alignment: usize, size: usize, entry: u64, at: Registers) -
         at,
     );
     if ptr.is_null() {
-        return out_of_memory();
+        return errno::out_of_memory();
     }
     ptr
 }
@@ -96,8 +96,7 @@ with_caller! {
     /// multiple of a word) or ENOMEM. On failure `*out` is unchanged; errno is preserved as far as
     /// [`allocator::aligned`] says.
     #[unsafe(no_mangle)]
-    posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
-    "rcx", "r8" => posix_memalign_called_from
+    posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int => posix_memalign_called_from
 }
 
 unsafe extern "C-unwind" fn posix_memalign_called_from(
@@ -124,8 +123,7 @@ with_caller! {
     /// Allocates an aligned block as the glibc in use does. Old versions round an alignment that is
     /// no power of two up; for new versions it is EINVAL.
     #[unsafe(no_mangle)]
-    aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
-    "rdx", "rcx" => aligned_alloc_called_from
+    aligned_alloc(alignment: usize, size: usize) -> *mut c_void => aligned_alloc_called_from
 }
 
 extern "C-unwind" fn aligned_alloc_called_from(
@@ -144,8 +142,7 @@ extern "C-unwind" fn aligned_alloc_called_from(
 with_caller! {
     /// Allocates an aligned block. Null with ENOMEM or EINVAL.
     #[unsafe(no_mangle)]
-    memalign(alignment: usize, size: usize) -> *mut c_void;
-    "rdx", "rcx" => memalign_called_from
+    memalign(alignment: usize, size: usize) -> *mut c_void => memalign_called_from
 }
 
 extern "C-unwind" fn memalign_called_from(
@@ -164,8 +161,7 @@ extern "C-unwind" fn memalign_called_from(
 with_caller! {
     /// Allocates a page-aligned block.
     #[unsafe(no_mangle)]
-    valloc(size: usize) -> *mut c_void;
-    "rsi", "rdx" => valloc_called_from
+    valloc(size: usize) -> *mut c_void => valloc_called_from
 }
 
 extern "C-unwind" fn valloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
@@ -176,8 +172,7 @@ with_caller! {
     /// Allocates a page-aligned block of whole pages. The recorded size is what the program asked
     /// for, before the rounding.
     #[unsafe(no_mangle)]
-    pvalloc(size: usize) -> *mut c_void;
-    "rsi", "rdx" => pvalloc_called_from
+    pvalloc(size: usize) -> *mut c_void => pvalloc_called_from
 }
 
 extern "C-unwind" fn pvalloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
@@ -195,7 +190,7 @@ extern "C-unwind" fn pvalloc_called_from(size: usize, sp: *const u64, bp: u64) -
         sample::on_allocation(entry!(pvalloc), ptr, size, Fit::Aligned, here);
     }
     if ptr.is_null() {
-        return out_of_memory();
+        return errno::out_of_memory();
     }
     ptr
 }

@@ -11,16 +11,13 @@ use crate::allocator;
 use crate::hooks::sample;
 use crate::os::cancellation::Deferred;
 use crate::os::{clock, sys};
-use crate::recording::events::{Note, NoteKind, SideEvent};
+use crate::recording::events::{self, Note, NoteKind, SideEvent};
 use crate::recording::requests::RequestKind;
 use crate::recording::session::Session;
 use crate::recording::{labels, regime};
 use crate::state::thread::{self, Entered, Inside};
 use crate::state::{counters, interval, phase, process};
 use crate::unwind::walk::current_registers;
-
-/// The longest name of a marker, in bytes; a longer name is cut.
-const MAX_NAME: usize = 1000;
 
 /// Runs `work` in this thread with the session, and begins the session if need be. `None`: the
 /// process does not record, or the thread is inside our code.
@@ -67,12 +64,6 @@ unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
 }
 
-/// Returns the text, cut to the length of a name.
-fn name(bytes: &[u8]) -> String {
-    let bytes = &bytes[..bytes.len().min(MAX_NAME)];
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// Starts recording, if it is stopped. Dumps then go to `prefix`, unless HEAPPROFILE names a
 /// prefix. A null `prefix` changes nothing.
 ///
@@ -115,7 +106,7 @@ pub(crate) extern "C-unwind" fn HeapProfilerStop() {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn HeapProfilerDump(reason: *const c_char) {
     // SAFETY: the caller's promise.
-    let reason = name(unsafe { bytes(reason) }.unwrap_or(b"requested"));
+    let reason = events::name_of(unsafe { bytes(reason) }.unwrap_or(b"requested"));
     with_session(|_, session| session.request(RequestKind::Dump(reason)));
 }
 
@@ -184,7 +175,7 @@ pub(crate) unsafe extern "C-unwind" fn heapprof_mark(name: *const c_char) -> c_i
     let Some(bytes) = (unsafe { bytes(name) }) else {
         return -1;
     };
-    let name = NoteKind::Marker(self::name(bytes));
+    let name = NoteKind::Marker(events::name_of(bytes));
     match with_session(|_, session| note(session, name)) {
         Some(true) => 0,
         _ => -1,

@@ -1,8 +1,4 @@
-//! Entry: the PC that stands for an exported function in a stack, and the function's failure.
-
-use std::ffi::c_void;
-
-use crate::os::errno;
+//! Entry: the PC that stands for an exported function in a stack.
 
 /// Evaluates to a PC inside an exported function.
 macro_rules! entry {
@@ -24,9 +20,3 @@ macro_rules! wrapped_entry {
     }};
 }
 pub(crate) use wrapped_entry;
-
-/// Sets errno to ENOMEM and returns null.
-pub(crate) fn out_of_memory() -> *mut c_void {
-    errno::set(libc::ENOMEM);
-    std::ptr::null_mut()
-}

@@ -17,9 +17,10 @@ use crate::allocator::{self, Fit};
 use crate::arch::entry_stubs::with_caller;
 use crate::hooks::aligned::{memalign, posix_memalign, pvalloc, valloc};
 use crate::hooks::early_heap;
-use crate::hooks::entry::{entry, out_of_memory};
+use crate::hooks::entry::entry;
 use crate::hooks::malloc_fast::{free, malloc};
 use crate::hooks::sample::{self, OldSample};
+use crate::os::errno;
 use crate::recording::sampled_blocks;
 use crate::unwind::walk::{WalkStart, current_registers};
 
@@ -28,11 +29,10 @@ pub(crate) fn malloc_address() -> u64 {
     malloc as *const () as u64
 }
 
-with_caller! { malloc_sampled(size: usize) -> *mut c_void; "rsi", "rdx" => malloc_called_from }
-with_caller! { calloc_sampled(size: usize) -> *mut c_void; "rsi", "rdx" => calloc_called_from }
+with_caller! { malloc_sampled(size: usize) -> *mut c_void => malloc_called_from }
+with_caller! { calloc_sampled(size: usize) -> *mut c_void => calloc_called_from }
 with_caller! {
-    resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void;
-    "rcx", "r8" => resize_called_from
+    resize_sampled(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void => resize_called_from
 }
 
 extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) -> *mut c_void {
@@ -147,7 +147,7 @@ pub(crate) unsafe extern "C-unwind" fn reallocarray(
     match count.checked_mul(size) {
         // SAFETY: the caller's promise.
         Some(bytes) => unsafe { resize(ptr, bytes, entry!(reallocarray)) },
-        None => out_of_memory(),
+        None => errno::out_of_memory(),
     }
 }
 
@@ -292,7 +292,7 @@ extern "C-unwind" fn resize_called_from(
         old.end(new);
     }
     if new.is_null() {
-        return out_of_memory();
+        return errno::out_of_memory();
     }
     new
 }

@@ -41,12 +41,12 @@ use crate::state::{counters, phase, process};
 use crate::unwind::python;
 use crate::unwind::walk::{self, WalkStart};
 
-const PAGE: usize = 4096;
+const PAGE: usize = sys::PAGE as usize;
 
 /// Bytes from which a mapping is recorded; the largest number: none is, as before boot.
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// True if no allocator of the program's own may be a caller.
-static HAS_JEMALLOC_ALONE: AtomicBool = AtomicBool::new(false);
+static IS_OWN_ALLOCATOR_ALONE: AtomicBool = AtomicBool::new(false);
 
 /// A function with the next definition and libc's own.
 struct Function {
@@ -94,12 +94,12 @@ pub(crate) fn prepare() {
 }
 
 /// Begins the recording of mappings, at boot. `least` is in bytes; 0: none is recorded.
-pub(crate) fn begin(least: u64, has_jemalloc_alone: bool) {
+pub(crate) fn begin(least: u64, is_own_allocator_alone: bool) {
     let least = match usize::try_from(least) {
         Ok(least @ 1..) => least,
         _ => usize::MAX,
     };
-    HAS_JEMALLOC_ALONE.store(has_jemalloc_alone, Ordering::Relaxed);
+    IS_OWN_ALLOCATOR_ALONE.store(is_own_allocator_alone, Ordering::Relaxed);
     LEAST.store(least, Ordering::Release);
 }
 
@@ -282,7 +282,7 @@ with_caller! {
     /// # Safety
     /// As sbrk(2).
     #[unsafe(no_mangle)]
-    sbrk(increment: isize) -> *mut c_void; "rsi", "rdx" => sbrk_called_from
+    sbrk(increment: isize) -> *mut c_void => sbrk_called_from
 }
 
 unsafe extern "C-unwind" fn sbrk_called_from(
@@ -311,7 +311,7 @@ with_caller! {
     /// # Safety
     /// As brk(2).
     #[unsafe(no_mangle)]
-    brk(end: *mut c_void) -> c_int; "rsi", "rdx" => brk_called_from
+    brk(end: *mut c_void) -> c_int => brk_called_from
 }
 
 unsafe extern "C-unwind" fn brk_called_from(end: *mut c_void, sp: *const u64, bp: u64) -> c_int {
@@ -452,7 +452,7 @@ fn push(entered: &Entered, mapped: &Mapped) {
         frames.any(|frame| !frame.returns)
     };
     let may_begin = pending_mappings::are_many()
-        && HAS_JEMALLOC_ALONE.load(Ordering::Relaxed)
+        && IS_OWN_ALLOCATOR_ALONE.load(Ordering::Relaxed)
         && walked.end == WalkEnd::Root
         && !is_in_handler();
     drop(seat);

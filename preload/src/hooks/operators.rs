@@ -76,8 +76,7 @@ macro_rules! new {
             /// # Safety
             /// As the operator of that name, which holds for all functions here.
             #[unsafe(export_name = $name)]
-            $function(size: usize, tag: usize) -> *mut c_void;
-            "rdx", "rcx", "r8d" = $index => new_called_from
+            $function(size: usize, tag: usize) -> *mut c_void; number = $index => new_called_from
         }
     };
 }
@@ -88,8 +87,7 @@ macro_rules! new_aligned {
         with_caller! {
             /// Returns an aligned block.
             #[unsafe(export_name = $name)]
-            $function(size: usize, alignment: usize, tag: usize) -> *mut c_void;
-            "rcx", "r8", "r9d" = $index => new_aligned_called_from
+            $function(size: usize, alignment: usize, tag: usize) -> *mut c_void; number = $index => new_aligned_called_from
         }
     };
 }

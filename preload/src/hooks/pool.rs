@@ -22,8 +22,7 @@ with_caller! {
     /// # Safety
     /// Any address may be passed.
     #[unsafe(no_mangle)]
-    heapprof_alloc(ptr: *mut c_void, size: usize) -> ();
-    "rdx", "rcx" => alloc_called_from
+    heapprof_alloc(ptr: *mut c_void, size: usize) -> () => alloc_called_from
 }
 
 extern "C-unwind" fn alloc_called_from(ptr: *mut c_void, size: usize, sp: *const u64, bp: u64) {
@@ -56,8 +55,7 @@ with_caller! {
     /// # Safety
     /// Any addresses may be passed.
     #[unsafe(no_mangle)]
-    heapprof_realloc(old: *mut c_void, new: *mut c_void, size: usize) -> ();
-    "rcx", "r8" => realloc_called_from
+    heapprof_realloc(old: *mut c_void, new: *mut c_void, size: usize) -> () => realloc_called_from
 }
 
 extern "C-unwind" fn realloc_called_from(

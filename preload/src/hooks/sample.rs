@@ -4,7 +4,10 @@
 //! may a sample live at this address (one load)? The slow paths are separate functions, which few
 //! calls reach.
 //!
-//! Laws 2, 3 and 4 hold by the order of the steps here.
+//! A sampled allocation: the allocator is called, a seat is taken, the stack is walked. A new stack
+//! goes to the writer, the address into the table, the sample into the lane. Then the next mark is
+//! drawn.
+//! Laws 2, 3 and 4 hold by this order.
 
 use std::ffi::c_void;
 

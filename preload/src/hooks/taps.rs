@@ -22,8 +22,8 @@
 //! allocated must be seen when it is freed.
 //!
 //! Danger: code of the program is changed (`os/code`), at boot, before other threads exist, and
-//! when a library has been opened ([`opened`]). In a running process it is changed from outside
-//! ([`attached`]), and when a library is opened ([`later`]).
+//! when a library has been opened ([`opened_libraries`]). In a running process it is changed from
+//! outside ([`attach_taps`]), and when a library is opened ([`library_changes`]).
 
 #[cfg(not(feature = "attach"))]
 use std::ops::Range;
@@ -41,23 +41,23 @@ use crate::os::link_map::{self, Module};
 
 mod allocators;
 #[cfg(feature = "attach")]
-pub(crate) mod attached;
+pub(crate) mod attach_taps;
 mod functions;
 #[cfg(feature = "attach")]
-pub(crate) mod later;
-mod named;
+pub(crate) mod library_changes;
 #[cfg(not(feature = "attach"))]
-pub(crate) mod opened;
+pub(crate) mod opened_libraries;
 mod plan;
 mod tapped_function;
+mod user_functions;
 
 use allocators::for_each_allocator;
-use named::Named;
 #[cfg(not(feature = "attach"))]
-use plan::{Planned, apply};
+use plan::{PatchPlan, apply};
+use user_functions::Named;
 
 /// The result for one allocator, in words.
-pub(crate) enum Outcome {
+pub(crate) enum TapOutcome {
     /// It is tapped.
     Tapped(String),
     /// It is left alone.
@@ -69,16 +69,16 @@ pub(crate) enum Outcome {
     RefusedLoader(String),
 }
 
-impl Outcome {
+impl TapOutcome {
     /// Returns the line for the log about an allocator of a library that the program has opened.
-    fn line_of_later(&self) -> Option<String> {
+    fn line_for_library(&self) -> Option<String> {
         match self {
-            Outcome::Tapped(what) => Some(format!("{TAPPED_LATER}{what}")),
-            Outcome::Refused(why) | Outcome::RefusedMalloc(why) => {
+            TapOutcome::Tapped(what) => Some(format!("{TAPPED_LATER}{what}")),
+            TapOutcome::Refused(why) | TapOutcome::RefusedMalloc(why) => {
                 Some(format!("blocks of {why}; they are not recorded"))
             }
             #[cfg(feature = "attach")]
-            Outcome::RefusedLoader(_) => None,
+            TapOutcome::RefusedLoader(_) => None,
         }
     }
 }
@@ -89,7 +89,7 @@ static NAMED: OnceLock<Vec<Named>> = OnceLock::new();
 /// At boot: reads the functions that the user names in `HEAPPROF_TAP`. Prints a line if the value
 /// is wrong.
 pub(crate) fn read_named(value: &str) {
-    match named::parse(value) {
+    match user_functions::parse(value) {
         Ok(named) => drop(NAMED.set(named)),
         Err(why) => say!("HEAPPROF_TAP={value}: {why}; only known allocators are recorded"),
     }
@@ -100,7 +100,7 @@ pub(crate) fn read_named(value: &str) {
 ///
 /// The caller is the only thread, inside of our code.
 #[cfg(not(feature = "attach"))]
-pub(crate) fn install(owns_malloc: bool) -> Vec<Outcome> {
+pub(crate) fn install(owns_malloc: bool) -> Vec<TapOutcome> {
     let mut outcomes = Vec::new();
     for module in link_map::modules().filter(|module| !module.is_ours()) {
         install_in(module, owns_malloc, &|_| true, &mut outcomes);
@@ -134,8 +134,8 @@ fn install_in(
     module: &Module,
     owns_malloc: bool,
     is_at_rest: &dyn Fn(&Range<u64>) -> bool,
-    outcomes: &mut Vec<Outcome>,
+    outcomes: &mut Vec<TapOutcome>,
 ) {
-    let take = &mut |planned: &Planned, code: &Range<u64>| apply(planned, code, is_at_rest);
+    let take = &mut |planned: &PatchPlan, code: &Range<u64>| apply(planned, code, is_at_rest);
     for_each_allocator(module, owns_malloc, Some(take), outcomes);
 }

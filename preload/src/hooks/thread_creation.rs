@@ -37,7 +37,7 @@ with_caller! {
     pthread_create(
         thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t,
         start: *mut c_void, argument: *mut c_void
-    ) -> c_int; "r8", "r9" => pthread_create_called_from
+    ) -> c_int => pthread_create_called_from
 }
 
 unsafe extern "C-unwind" fn pthread_create_called_from(

@@ -36,7 +36,7 @@ const DEEPBIND: c_int = libc::RTLD_DEEPBIND;
 #[cfg(target_env = "musl")]
 const DEEPBIND: c_int = 0;
 
-/// Whoever wants to know of libraries that appear and go.
+/// Watcher: functions that are called when libraries appear and go.
 pub(crate) struct Watcher {
     /// Called after a library was opened, with the number of threads before, if it is known.
     pub(crate) opened: fn(Option<usize>),

@@ -5,6 +5,8 @@
 //! samples are lock-free and stay, so that frees find the parent's samples. The child's own session
 //! begins with its first sample.
 //!
+//! The parent notes the time before the fork, and goes on behind it. It waits for nothing.
+//!
 //! Not here: when the handlers are called (`atfork`).
 
 use crate::host::{main_thread, seccomp_filters};

@@ -2,12 +2,11 @@
 //!
 //! Danger: running code is changed. At boot, in our constructor, this thread is the only one. It
 //! runs none of the changed functions, and no frame of its stack is in a changed function. Later,
-//! the caller makes sure that no other thread runs the code (`hooks/taps/opened`,
-//! `hooks/taps/later`). A page is writable or executable, never both.
+//! the caller makes sure that no other thread runs the code (`hooks/taps/opened_libraries`,
+//! `hooks/taps/library_changes`). A page is writable or executable, never both.
 
-use crate::os::sys::{self, Errno, File};
+use crate::os::sys::{self, Errno, File, PAGE};
 
-const PAGE: u64 = 4096;
 /// Distance between two attempts to map memory near a module.
 const STEP: u64 = 1 << 20;
 /// Number of attempts in each direction: jumps reach 2 GiB.

@@ -3,7 +3,7 @@
 //!
 //! libc keeps it in a word for each thread. The call to reach it only computes an address.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
 /// Returns this thread's errno.
 pub(crate) fn get() -> c_int {
@@ -15,6 +15,12 @@ pub(crate) fn get() -> c_int {
 pub(crate) fn set(value: c_int) {
     // SAFETY: the same argument.
     unsafe { *libc::__errno_location() = value }
+}
+
+/// Sets errno to ENOMEM and returns null, as an allocation that fails.
+pub(crate) fn out_of_memory() -> *mut c_void {
+    set(libc::ENOMEM);
+    std::ptr::null_mut()
 }
 
 /// Runs `work` and restores errno.

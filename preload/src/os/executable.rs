@@ -18,10 +18,10 @@ pub(crate) fn path() -> Vec<u8> {
     let executed = || {
         let path = sys::readlink(c"/proc/self/exe")
             .ok()
-            .or_else(named_to_the_kernel);
+            .or_else(absolute_exec_path);
         path.unwrap_or_default()
     };
-    match address_if_run_by_the_loader() {
+    match loader_run_address() {
         None => executed(),
         Some(address) => mapped_at(address).unwrap_or_else(executed),
     }
@@ -30,7 +30,7 @@ pub(crate) fn path() -> Vec<u8> {
 /// Returns the name by which the program was executed, without folders, if its file has another
 /// name. People know the process by this name, as `ps` does. `path` is [`path`].
 pub(crate) fn executed_as(path: &[u8]) -> Option<Vec<u8>> {
-    if address_if_run_by_the_loader().is_some() {
+    if loader_run_address().is_some() {
         return None; // the name is the loader's
     }
     let executed = executed_path()?;
@@ -69,14 +69,14 @@ pub(crate) fn file_name(path: &[u8]) -> &[u8] {
 
 /// Returns an address in the program's file, if the kernel was asked to run the loader. Then the
 /// kernel has loaded no other interpreter.
-fn address_if_run_by_the_loader() -> Option<u64> {
+fn loader_run_address() -> Option<u64> {
     // SAFETY: reads a number of the auxiliary vector.
     let base = unsafe { libc::getauxval(libc::AT_BASE) };
     (base == 0).then(link_map::address_in_program)
 }
 
 /// Returns the path passed to execve, if it is absolute. The folder of a relative path is unknown.
-fn named_to_the_kernel() -> Option<Vec<u8>> {
+fn absolute_exec_path() -> Option<Vec<u8>> {
     let path = executed_path()?;
     path.starts_with(b"/").then(|| path.to_vec())
 }

@@ -48,7 +48,7 @@ fn is_in_another_root() -> bool {
 }
 
 /// A file that this library has created and appends to.
-pub(crate) struct Appended {
+pub(crate) struct AppendFile {
     path: CString,
     /// The file's identity at its creation.
     identity: Stat,
@@ -91,9 +91,9 @@ fn move_if_allowed(file: File) -> Result<File, Errno> {
     }
 }
 
-impl Appended {
+impl AppendFile {
     /// Creates the file, which must not exist.
-    pub(crate) fn create(path: &[u8]) -> Result<Appended, Errno> {
+    pub(crate) fn create(path: &[u8]) -> Result<AppendFile, Errno> {
         if is_in_another_root() {
             return Err(Errno(libc::EXDEV));
         }
@@ -112,7 +112,7 @@ impl Appended {
             let again = File::open(&path, SAFELY | libc::O_WRONLY, 0);
             identity = again.and_then(move_if_allowed).and_then(|file| file.stat());
         }
-        Ok(Appended {
+        Ok(AppendFile {
             path,
             identity: identity?,
             len: 0,
@@ -130,8 +130,8 @@ impl Appended {
         &self.path
     }
 
-    /// Appends all of `bytes` to the file of that [identity](Self::identity), if it is at that path.
-    /// Takes no memory.
+    /// Appends all of `bytes` to the file of that [identity](Self::identity), if it is at that
+    /// path. Takes no memory.
     pub(crate) fn append_to(path: &CStr, identity: [u64; 3], bytes: &[u8]) -> Result<(), Errno> {
         let file = File::open(path, SAFELY | libc::O_WRONLY | libc::O_APPEND, 0)?;
         let now = file.stat()?;
@@ -253,12 +253,12 @@ impl Appended {
 
     /// Gives this file, which has another name so far, the name of `old`, and gives `old` this
     /// file's name. The name exists at every instant. On failure nothing has changed.
-    pub(crate) fn take_name_of(&mut self, old: &mut Appended) -> Result<(), AppendError> {
+    pub(crate) fn take_name_of(&mut self, old: &mut AppendFile) -> Result<(), AppendError> {
         if !self.is_at(&self.path) {
             return Err(AppendError::Replaced);
         }
         if !old.is_there() {
-            return self.take_name_that_is_free(old);
+            return self.claim_free_name(old);
         }
         match sys::rename_exchange(&self.path, &old.path) {
             Ok(()) => {
@@ -273,15 +273,15 @@ impl Appended {
             // The file system has no exchange of names.
             Err(Errno(libc::EINVAL | libc::ENOSYS)) => self.take_name_in_two_steps(old),
             // `old` was moved away after the check.
-            Err(Errno(libc::ENOENT)) => self.take_name_that_is_free(old),
+            Err(Errno(libc::ENOENT)) => self.claim_free_name(old),
             Err(errno) => Err(AppendError::Kernel(errno)),
         }
     }
 
     /// Takes the name of `old`, which another process has moved away, as log rotation tools do. The
     /// moved file is left to that process. Fails if another file has the name.
-    fn take_name_that_is_free(&mut self, old: &Appended) -> Result<(), AppendError> {
-        match put_where_nothing_is(&self.path, &old.path) {
+    fn claim_free_name(&mut self, old: &AppendFile) -> Result<(), AppendError> {
+        match rename_exclusively(&self.path, &old.path) {
             Ok(()) => {
                 self.path = old.path.clone();
                 Ok(())
@@ -292,7 +292,7 @@ impl Appended {
     }
 
     /// Gives `old` a second name, and then replaces its first name.
-    fn take_name_in_two_steps(&mut self, old: &mut Appended) -> Result<(), AppendError> {
+    fn take_name_in_two_steps(&mut self, old: &mut AppendFile) -> Result<(), AppendError> {
         let mut second = self.path.to_bytes().to_vec();
         second.extend_from_slice(OLD);
         let second = c_path(&second).map_err(AppendError::Kernel)?;
@@ -318,17 +318,17 @@ impl Appended {
 const OLD: &[u8] = b".old";
 
 /// A file that gets its name once it is complete. If it is dropped earlier, it is deleted.
-pub(crate) struct Unfinished {
+pub(crate) struct UnpublishedFile {
     /// `None` once it has its name.
-    file: Option<Appended>,
+    file: Option<AppendFile>,
 }
 
-impl Unfinished {
+impl UnpublishedFile {
     /// Creates a file that will be published as `path`.
-    pub(crate) fn create(path: &[u8]) -> Result<Unfinished, Errno> {
+    pub(crate) fn create(path: &[u8]) -> Result<UnpublishedFile, Errno> {
         let mut unfinished = path.to_vec();
         unfinished.extend_from_slice(format!(".{}.unfinished", sys::getpid()).as_bytes());
-        Appended::create(&unfinished).map(|file| Unfinished { file: Some(file) })
+        AppendFile::create(&unfinished).map(|file| UnpublishedFile { file: Some(file) })
     }
 
     /// Appends all of `bytes`, or nothing.
@@ -346,14 +346,14 @@ impl Unfinished {
             return Err(Errno(libc::ENOENT));
         };
         let to = c_path(path)?;
-        put_where_nothing_is(&file.path, &to)?;
+        rename_exclusively(&file.path, &to)?;
         self.file = None;
         Ok(())
     }
 }
 
 /// Renames `from` to `to`. Fails with EEXIST if `to` exists.
-fn put_where_nothing_is(from: &CStr, to: &CStr) -> Result<(), Errno> {
+fn rename_exclusively(from: &CStr, to: &CStr) -> Result<(), Errno> {
     match sys::rename_new(from, to) {
         // The file system has no exclusive rename. A second name fails in the same way if the name
         // exists; then the first name is removed.
@@ -366,7 +366,7 @@ fn put_where_nothing_is(from: &CStr, to: &CStr) -> Result<(), Errno> {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnpublishedFile {
     fn drop(&mut self) {
         if let Some(file) = self.file.take() {
             file.remove();
@@ -381,8 +381,7 @@ pub(crate) fn exists(path: &[u8]) -> bool {
         .is_ok()
 }
 
-/// Returns a prefix of files, with a slash at its end if it ends in the name that each folder has
-/// for itself or for the one above.
+/// Returns a prefix of files, with a slash appended if its last component is `.` or `..`.
 pub(crate) fn folder_or_prefix(path: &[u8]) -> Vec<u8> {
     let last = path.rsplit(|&byte| byte == b'/').next();
     let slash: &[u8] = match last {

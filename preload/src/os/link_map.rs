@@ -54,13 +54,16 @@ struct RDebug {
 // SAFETY: the loader's own structure; the pointer and the address that are read are set once.
 unsafe impl Sync for RDebug {}
 
-/// The public part of `struct link_map`.
+/// The public head of the loader's `struct link_map`. Copies of it are read where the loader may
+/// change the list.
 #[repr(C)]
 pub(crate) struct Module {
-    bias: usize,
-    name: *const c_char,
+    /// The number that is added to an address of the file.
+    pub(crate) bias: usize,
+    /// The path, a C string.
+    pub(crate) name: *const c_char,
     dynamic: *const Dynamic,
-    next: *const Module,
+    pub(crate) next: *const Module,
 }
 
 /// Returns the loaded modules in the order of the loader's symbol search: the program is first.
@@ -146,8 +149,8 @@ fn our_bias() -> usize {
 }
 
 /// At boot: returns the address of a function in a loaded library whose file name begins with one
-/// of `begins`. Not by dlopen and dlsym: in our constructor, which runs first, dlopen of a loaded
-/// library initializes its dependencies. That includes libc itself, without arguments and
+/// of `begins`. dlopen and dlsym are unsafe here: in our constructor, which runs first, dlopen of a
+/// loaded library initializes its dependencies. That includes libc itself, without arguments and
 /// environment.
 pub(crate) fn in_library(begins: &[&[u8]], name: &CStr) -> Option<usize> {
     modules()
@@ -239,9 +242,8 @@ impl Module {
         self.symbols()?.function(name)
     }
 
-    /// Returns false if the module does not define the function. A module with another kind of
-    /// symbol table counts as defining everything, but for the kernel's own, which has no names of
-    /// others.
+    /// Returns false if the module certainly lacks the function. A module without a GNU hash table
+    /// counts as having it. The kernel's own module (vDSO) does not.
     fn may_define(&self, name: &CStr) -> bool {
         let defines = |symbols: Symbols| symbols.function(name).is_some();
         self.path() != VDSO && self.symbols().is_none_or(defines)

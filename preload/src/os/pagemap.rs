@@ -12,9 +12,8 @@ use heapprof_core::PageState;
 
 use crate::os::procfs;
 use crate::os::seccomp::AvoidableCall;
-use crate::os::sys::File;
+use crate::os::sys::{File, PAGE};
 
-const PAGE: u64 = 4096;
 /// Pages that are read at once.
 const PIECE: usize = 512;
 /// Bits of a page's word: the page is resident; it is swapped out; it belongs to a file or to
@@ -120,7 +119,7 @@ impl Pagemap {
         &self,
         range: &Range<u64>,
         most: u64,
-        goes_on: &mut dyn FnMut(Touched) -> bool,
+        may_continue: &mut dyn FnMut(Touched) -> bool,
     ) -> Touched {
         let first = range.start / PAGE;
         let first = first.max((range.end / PAGE).saturating_sub(most));
@@ -130,7 +129,7 @@ impl Pagemap {
             let begin = end.saturating_sub(PIECE as u64).max(first);
             let touched = self.piece(begin, (end - begin) as usize);
             sum.add(touched);
-            if !goes_on(touched) {
+            if !may_continue(touched) {
                 break;
             }
             end = begin;

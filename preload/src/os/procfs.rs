@@ -18,7 +18,7 @@ use heapprof_format::thread_name_in;
 
 use crate::os::files;
 use crate::os::seccomp::AvoidableCall;
-use crate::os::sys::{self, File};
+use crate::os::sys::{self, File, PAGE};
 
 /// Returns a file below the process's folder, or nothing if there is none.
 ///
@@ -144,7 +144,6 @@ fn small<'a>(tid: u32, file: &str, place: &'a mut [u8]) -> Option<&'a [u8]> {
 
 /// Returns how many bytes of this process are resident.
 pub(crate) fn resident_bytes() -> Option<u64> {
-    const PAGE: u64 = 4096;
     let sizes = of_process("statm");
     let pages = std::str::from_utf8(&sizes).ok()?.split(' ').nth(1)?;
     pages.parse::<u64>().ok()?.checked_mul(PAGE)

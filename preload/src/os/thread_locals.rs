@@ -22,7 +22,7 @@ use crate::os::link_map::{self, Module};
 
 /// The place of a module's blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Block {
+pub(crate) enum TlsBlock {
     /// In every thread at this distance from the thread pointer, in wrapping arithmetic.
     AtDistance(u64),
     /// In the vector of each thread.
@@ -139,7 +139,7 @@ impl Layout {
 /// Returns the place of the module's blocks. `None`: it has none, or libc does not tell it. Called
 /// at boot, or under the loader's lock ([`link_map::while_unchanged`]). `is_of_start`: the program
 /// started with the module.
-pub(crate) fn block_of(module: &Module, is_of_start: bool) -> Option<Block> {
+pub(crate) fn block_of(module: &Module, is_of_start: bool) -> Option<TlsBlock> {
     let Some(layout) = *LAYOUT.get_or_init(Layout::of_libc) else {
         return is_of_start.then(|| block_here(module)).flatten();
     };
@@ -152,10 +152,10 @@ pub(crate) fn block_of(module: &Module, is_of_start: bool) -> Option<Block> {
     }
     if !NO_DISTANCE.contains(&distance) {
         // Blocks at one distance lie below the thread pointer.
-        return Some(Block::AtDistance(distance.wrapping_neg()));
+        return Some(TlsBlock::AtDistance(distance.wrapping_neg()));
     }
     let generation = layout.generation_of(at, number)?;
-    Some(Block::InVector(VectorEntry {
+    Some(TlsBlock::InVector(VectorEntry {
         layout,
         number,
         generation,
@@ -163,7 +163,7 @@ pub(crate) fn block_of(module: &Module, is_of_start: bool) -> Option<Block> {
 }
 
 /// Returns the place of the blocks of a module of the start, whose distance is that of this thread.
-fn block_here(module: &Module) -> Option<Block> {
+fn block_here(module: &Module) -> Option<TlsBlock> {
     struct Here {
         bias: u64,
         block: u64,
@@ -185,21 +185,23 @@ fn block_here(module: &Module) -> Option<Block> {
     // SAFETY: the callback's data is the structure above, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut here).cast()) };
     let distance = here.block.wrapping_sub(thread_pointer() as u64);
-    (here.block != 0).then_some(Block::AtDistance(distance))
+    (here.block != 0).then_some(TlsBlock::AtDistance(distance))
 }
 
-impl Block {
+impl TlsBlock {
     /// Returns true if the block has one distance from the thread pointer in every thread. Its
     /// memory stays when the module goes.
     pub(crate) fn is_at_one_distance(&self) -> bool {
-        matches!(self, Block::AtDistance(_))
+        matches!(self, TlsBlock::AtDistance(_))
     }
 
     /// Returns the address of this thread's block. `None`: the thread has none yet.
     pub(crate) fn of_this_thread(&self) -> Option<u64> {
         match self {
-            Block::AtDistance(distance) => Some((thread_pointer() as u64).wrapping_add(*distance)),
-            Block::InVector(entry) => entry.of_this_thread(),
+            TlsBlock::AtDistance(distance) => {
+                Some((thread_pointer() as u64).wrapping_add(*distance))
+            }
+            TlsBlock::InVector(entry) => entry.of_this_thread(),
         }
     }
 }

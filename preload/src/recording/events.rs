@@ -50,6 +50,20 @@ pub(crate) enum NoteKind {
     Mapping(MappingEvent),
 }
 
+/// The longest name of a marker, and reason of a dump, in bytes: a line of a table, not a text.
+const MAX_NAME: usize = 1000;
+
+/// Returns the name of a marker, or the reason of a dump, from the program's bytes. A longer one is
+/// cut between two characters.
+pub(crate) fn name_of(bytes: &[u8]) -> String {
+    // With the rest of a character that begins within the limit.
+    let bytes = &bytes[..bytes.len().min(MAX_NAME + 3)];
+    let mut name = String::from_utf8_lossy(bytes).into_owned();
+    let end = (0..=name.len().min(MAX_NAME)).rfind(|&end| name.is_char_boundary(end));
+    name.truncate(end.unwrap_or(0));
+    name
+}
+
 /// The end of a sampled block.
 #[derive(Clone, Copy)]
 pub(crate) struct FreeEvent {
@@ -70,3 +84,18 @@ pub(crate) struct NewStack<'a> {
 }
 
 const _: () = assert!(size_of::<SideEvent>() <= 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_between_two_characters() {
+        assert_eq!(name_of(b"deploy"), "deploy");
+        let long = "\u{20ac}".repeat(400); // of three bytes each
+        assert_eq!(name_of(long.as_bytes()), long[..999]);
+        let whole = "x".repeat(999) + "\u{e9}";
+        assert_eq!(name_of(whole.as_bytes()), whole[..999]);
+        assert_eq!(name_of(&[0xff; 500]).len(), 999);
+    }
+}

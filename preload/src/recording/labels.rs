@@ -29,6 +29,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
+use heapprof_core::mix;
 use heapprof_format::{ANY_LABEL, FOLDED_LABEL, MAX_LABELS, SPAN_ID, TRACE_ID};
 
 use crate::os::link_map;
@@ -319,8 +320,9 @@ impl Labels {
         hash: 0,
     };
 
-    /// Returns the labels of the thread now, for a stack of that hash that goes to a writer who has
-    /// those stacks. If the writer has too many stacks with labels, new ones have unknown labels.
+    /// Returns the thread's labels for a stack whose frames have the hash `frames`. `is_sent` tells
+    /// whether the writer has a stack. If it has too many with labels, new ones have unknown
+    /// labels.
     pub(crate) fn of(thread: &Thread, frames: u64, is_sent: impl Fn(u64) -> bool) -> Labels {
         let set = set_of(thread);
         let mut has_unknown = thread.labels_beyond.get() > 0;
@@ -416,14 +418,6 @@ pub(crate) fn from_words(
         labels.insert(ANY_LABEL.into(), FOLDED_LABEL.into());
     }
     labels.into_iter().take(MAX_LABELS).collect()
-}
-
-/// Mixes two numbers (the form of MurmurHash3's finalizer, Appleby).
-fn mix(first: u64, second: u64) -> u64 {
-    let mut z = first ^ second.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    z = (z ^ (z >> 29)).wrapping_mul(0xd1b5_4a32_d192_ed03);
-    z ^ (z >> 32)
 }
 
 fn hash_of(text: &[u8]) -> u64 {

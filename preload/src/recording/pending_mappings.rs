@@ -27,7 +27,7 @@ const EMPTY: u32 = 0;
 const FULL: u32 = 2;
 
 /// The place of one change. Its taker stores the state last, and the reader loads it first.
-struct Place {
+struct ChangeSlot {
     state: AtomicU32,
     /// Number of frames, with that of the exported function.
     frames: AtomicU32,
@@ -36,8 +36,8 @@ struct Place {
     addresses: [AtomicU64; MOST_FRAMES],
 }
 
-static PLACES: [Place; MOST] = [const {
-    Place {
+static PLACES: [ChangeSlot; MOST] = [const {
+    ChangeSlot {
         state: AtomicU32::new(EMPTY),
         frames: AtomicU32::new(0),
         words: [const { AtomicU64::new(0) }; 5],

@@ -32,7 +32,7 @@ const FLUSH_FOR_END: u32 = 1 << 8;
 /// A dump, asked for by a signal.
 pub(crate) const DUMP: u32 = 1 << 5;
 /// A question waits in the session's queue.
-pub(crate) const QUESTION: u32 = 1 << 6;
+pub(crate) const QUEUED_REQUEST: u32 = 1 << 6;
 /// A seat is missing, or a walker needs room for more rules.
 pub(crate) const SEATS: u32 = 1 << 7;
 

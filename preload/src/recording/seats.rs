@@ -31,7 +31,7 @@ use crate::state::thread::Thread;
 use crate::unwind::modules::{Hazard, Snapshot};
 use crate::unwind::walker::Walker;
 use lease::Lease;
-use rule_table_growth::{Outcome, TableGrowth};
+use rule_table_growth::{GrowthOutcome, TableGrowth};
 #[cfg(feature = "attach")]
 pub(crate) use vacancy::{equip_vacant, leave_to_parent, release};
 
@@ -146,9 +146,9 @@ impl Seat {
         let growth = &self.slot.growth;
         let walker = self.walker();
         match growth.request(wanted, &mut walker.rules) {
-            Outcome::Pending => {}
-            Outcome::Moved => walker.note_move(),
-            Outcome::Requested => request_word::post(SEATS),
+            GrowthOutcome::Pending => {}
+            GrowthOutcome::Moved => walker.note_move(),
+            GrowthOutcome::Requested => request_word::post(SEATS),
         }
     }
 

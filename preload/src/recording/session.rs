@@ -471,7 +471,7 @@ impl Session {
         if self.requests.0.try_send(request).is_err() {
             return Err("the writer is gone".into());
         }
-        request_word::post(request_word::QUESTION);
+        request_word::post(request_word::QUEUED_REQUEST);
         answer.wait(|| self.finished.load(Ordering::Acquire) == 0)
     }
 

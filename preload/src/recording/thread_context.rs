@@ -21,8 +21,9 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use crate::os::thread_locals::{self, Block};
-use crate::os::{link_map, sys};
+use crate::os::link_map;
+use crate::os::sys::{self, PAGE};
+use crate::os::thread_locals::{self, TlsBlock};
 
 /// Words of a context in a stack lane: lengths, the two ids, attributes.
 pub(crate) const WORDS: usize = ATTRIBUTES_AT + MOST_ATTRIBUTE_BYTES.div_ceil(8);
@@ -37,20 +38,18 @@ const SPAN_AT: usize = 16;
 const VALID_AT: usize = 24;
 const LENGTH_AT: usize = 26;
 
-const PAGE: u64 = 4096;
-
 /// Where the pointer is; null: the program has none. Never freed, because a thread may be reading
 /// it.
-static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+static PLACE: AtomicPtr<PointerLocation> = AtomicPtr::new(std::ptr::null_mut());
 /// The place that was found last. While any library is closed, [`PLACE`] is null; if the pointer is
 /// found at the same place again, this one serves again. So a place is made only when the library
 /// with the pointer is opened.
-static FOUND: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+static FOUND: AtomicPtr<PointerLocation> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The place of the pointer in each thread.
 #[derive(PartialEq)]
-struct Place {
-    block: Block,
+struct PointerLocation {
+    block: TlsBlock,
     /// Offset of the pointer in the block.
     offset: u64,
 }
@@ -62,9 +61,9 @@ pub(crate) fn look(at_start: bool) -> bool {
         let offset = module.thread_local(c"otel_thread_ctx_v1")?;
         // An attached library does not learn when a module is closed. Blocks at one distance stay
         // readable.
-        let is_kept = |block: &Block| !cfg!(feature = "attach") || block.is_at_one_distance();
+        let is_kept = |block: &TlsBlock| !cfg!(feature = "attach") || block.is_at_one_distance();
         let block = thread_locals::block_of(module, at_start).filter(is_kept)?;
-        Some(Place { block, offset })
+        Some(PointerLocation { block, offset })
     });
     let Some(found) = found else {
         PLACE.store(std::ptr::null_mut(), Ordering::Release);

@@ -14,7 +14,7 @@
 //! | `LOST_MODULES` | a load or an unload of a module: the list of these is full |
 //! | `LOST_MAPPINGS` | the stack of a mapping, or the end of one: no room, or too many mappings |
 //! | `LOST_PYTHON_FRAMES` | the Python frames of a stack: they could not be read |
-//! | `LOST_LOG_BYTES` | bytes of the log: a write failed, which ends the log |
+//! | `LOST_LOG_BYTES` | bytes of the log: a write failed for good, or too much waited for room |
 //! | `LOST_DUMPS` | a dump: a write failed, or the program ended first |
 //! | `QUEUE_WAITS` | nothing: a hook waited for room |
 //! | `FREES_OVERFLOWED` | nothing: a free took the overflow queue |

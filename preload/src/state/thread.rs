@@ -1,5 +1,8 @@
 //! The thread record: this library's words of each thread, in initial-exec thread-local storage.
 //!
+//! A signal handler that interrupts a hook finds [`inside`](Thread::inside) set: its malloc is
+//! served, not sampled and counted (`LOST_REENTRANT`). Its free of a sampled block is recorded.
+//!
 //! Law 5: no field has a destructor or a constructor. All zero is the valid initial state, so a
 //! thread's first malloc works before any of our code has run in it.
 

@@ -1,9 +1,9 @@
 //! CFI storage: fixed-size memory for the evaluation of one unwind table entry.
 //!
-//! framehop's own allocation-free policy has room for 192 register rules in a row, which is several
-//! kilobytes. A row lies on the stack of the sampled thread, and a thread with little stack left
-//! must be able to allocate. x86-64's tables use 17 registers. An entry that needs more room than
-//! there is here has no rule: the walk continues by the frame pointer, or ends with that reason.
+//! framehop's own allocation-free policy has room for many more rules in a row than tables use, and
+//! takes kilobytes. A row lies on the stack of the sampled thread, and a thread with little stack
+//! left must be able to allocate. An entry that needs more room than there is here ([`REGISTERS`])
+//! has no rule: the walk continues by the frame pointer, or ends with that reason.
 
 use framehop::AllocationPolicy;
 use gimli::{

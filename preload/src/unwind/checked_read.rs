@@ -12,13 +12,12 @@
 use std::mem::MaybeUninit;
 
 use crate::os::procfs;
-use crate::os::sys::{self, File};
+use crate::os::sys::{self, File, PAGE};
 
 /// Number of bytes of a module's path that are read at once.
 const PATH_PIECE: usize = 128;
 /// Longest path that is read.
 const LONGEST_PATH: usize = 4096;
-const PAGE: u64 = 4096;
 
 /// The process's memory; see the module's text. Held for one operation (Law 9).
 pub(crate) struct Memory(Option<File>);

@@ -7,7 +7,7 @@
 //!
 //! framehop has no option for this. But it reads the bytes of the header, which leads to entries,
 //! exactly when it has no cached rule. At that time this file finds and checks the entry. It does
-//! not use gimli, whose general decoding is several times slower. framehop gets a header for that
+//! not use gimli, whose general decoding is slower. framehop gets a header for that
 //! one entry, which it finds at once, or an empty header for a bad entry. The walk stores the
 //! address in the thread's record, which also holds the header of one entry.
 //!
@@ -90,8 +90,8 @@ impl FrameTable {
     /// damaged, which framehop will find, too.
     fn jumps_back(&self, at: usize) -> Option<bool> {
         let table: &[u8] = &self.table;
-        let entry = Entry::at(table, at)?;
-        let common = Entry::at(table, entry.common?)?;
+        let entry = FrameEntry::at(table, at)?;
+        let common = FrameEntry::at(table, entry.common?)?;
         let (mut own, common) = (Bytes(table.get(entry.rest)?), table.get(common.rest)?);
         if !may_jump_back(own.0) && !may_jump_back(common) {
             return Some(false); // the frequent case, much cheaper than decoding
@@ -135,15 +135,15 @@ impl FrameTable {
 }
 
 /// The offsets of an entry's parts in the table.
-struct Entry {
+struct FrameEntry {
     /// The part after its length and its id.
     rest: Range<usize>,
     /// The entry's CIE, which it shares with others; `None`: the entry is a CIE itself.
     common: Option<usize>,
 }
 
-impl Entry {
-    fn at(table: &[u8], at: usize) -> Option<Entry> {
+impl FrameEntry {
+    fn at(table: &[u8], at: usize) -> Option<FrameEntry> {
         let word = |at: usize| -> Option<usize> {
             let bytes = table.get(at..at.checked_add(4)?)?;
             Some(u32::from_le_bytes(bytes.try_into().ok()?) as usize)
@@ -158,7 +158,7 @@ impl Entry {
             distance => Some(id_at.checked_sub(distance)?),
         };
         let end = id_at.saturating_add(len).min(table.len());
-        Some(Entry {
+        Some(FrameEntry {
             rest: id_at + 4..end,
             common,
         })

@@ -5,9 +5,10 @@
 //! another thread may be unmapping. So they are followed only by checked reads. An older glibc
 //! lacks the function; there the loader's list is scanned.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::os::link_map;
 use crate::unwind::checked_read::{Memory, PlainData};
 use crate::unwind::elf_image::Image;
 
@@ -96,23 +97,14 @@ pub(crate) struct FoundModule {
     /// First mapped address (avma) of the module, and the end of its memory.
     pub(crate) map_start: u64,
     pub(crate) map_end: u64,
-    link_map: *const LinkMap,
+    link_map: *const link_map::Module,
     /// Address (avma) of the table; 0: the module has none.
     pub(crate) eh_frame_hdr: u64,
     reserved: [u64; 7],
 }
 
-/// The public head of the loader's `struct link_map`.
-#[repr(C)]
-struct LinkMap {
-    bias: u64,
-    name: *const c_char,
-    dynamic: u64,
-    next: *const LinkMap,
-}
-
 // SAFETY: integers and raw pointers.
-unsafe impl PlainData for LinkMap {}
+unsafe impl PlainData for link_map::Module {}
 // SAFETY: integers.
 unsafe impl PlainData for libc::Elf64_Ehdr {}
 // SAFETY: integers.
@@ -148,13 +140,14 @@ impl FoundModule {
         memory: &Memory,
         read: impl FnOnce(&Image) -> Option<R>,
     ) -> Option<R> {
-        let map: LinkMap = memory.value(self.link_map as u64)?;
+        let map: link_map::Module = memory.value(self.link_map as u64)?;
+        let bias = map.bias as u64;
         let name = memory.c_string(map.name as u64)?;
         let header: libc::Elf64_Ehdr = memory.value(self.map_start)?;
-        let headers = program_headers(self, map.bias, memory, &header);
-        let headers = headers.unwrap_or_else(|| vec![single_segment(self, map.bias)]);
+        let headers = program_headers(self, bias, memory, &header);
+        let headers = headers.unwrap_or_else(|| vec![single_segment(self, bias)]);
         read(&Image {
-            bias: map.bias,
+            bias,
             headers: &headers,
             name: &name,
             memory: Some(memory),

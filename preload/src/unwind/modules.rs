@@ -35,7 +35,7 @@ use crate::unwind::module_lookup::{self, FoundModule, Loader};
 
 /// A module in a snapshot.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct ModuleEntry {
     /// Addresses (avma) of the module.
     pub(crate) range: Range<u64>,
     /// Addresses from the module's first code to its last.
@@ -74,7 +74,7 @@ const MAX_UNLOADED: usize = 128;
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     /// Sorted by address.
-    entries: Vec<Entry>,
+    entries: Vec<ModuleEntry>,
     /// Unloaded modules, the oldest first.
     unloaded: Vec<Unloaded>,
     pub(crate) unwinder: UnwinderNative<Table, CfiStorage>,
@@ -93,7 +93,7 @@ impl Snapshot {
 
     /// Returns the module of an address.
     #[inline]
-    pub(crate) fn find(&self, address: u64) -> Option<&Entry> {
+    pub(crate) fn find(&self, address: u64) -> Option<&ModuleEntry> {
         let after = self.entries.partition_point(|e| e.range.start <= address);
         let entry = self.entries.get(after.checked_sub(1)?)?;
         (address < entry.range.end).then_some(entry)
@@ -289,8 +289,9 @@ fn add_module_at(snapshot: &mut Snapshot, address: u64) -> bool {
         // The known modules at these addresses were unloaded without the exported `dlclose`, as
         // libc does with character set converters. If they stayed, they would hide parts of this
         // module.
-        let overlaps =
-            |entry: &Entry| entry.range.start < found.map_end && found.map_start < entry.range.end;
+        let overlaps = |entry: &ModuleEntry| {
+            entry.range.start < found.map_end && found.map_start < entry.range.end
+        };
         if remove_modules(snapshot, |entry| !entry.permanent && overlaps(entry)) {
             note_dlclose();
         }
@@ -341,8 +342,11 @@ pub(crate) fn revalidate(_: &Entered) {
 }
 
 /// Removes the modules that are unloaded. Returns false if there is none.
-fn remove_modules(snapshot: &mut Snapshot, mut is_unloaded: impl FnMut(&Entry) -> bool) -> bool {
-    let removed: Vec<Entry> = snapshot
+fn remove_modules(
+    snapshot: &mut Snapshot,
+    mut is_unloaded: impl FnMut(&ModuleEntry) -> bool,
+) -> bool {
+    let removed: Vec<ModuleEntry> = snapshot
         .entries
         .extract_if(.., |entry| is_unloaded(entry))
         .collect();
@@ -501,7 +505,7 @@ unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
     snapshot.unwinder.add_module(module);
     let entries = &mut snapshot.entries;
     let at = entries.partition_point(|e| e.range.start <= range.start);
-    let entry = Entry {
+    let entry = ModuleEntry {
         range,
         code,
         number,

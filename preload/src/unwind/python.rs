@@ -32,11 +32,9 @@ use heapprof_core::{
 };
 
 use crate::os::link_map::{self, Module};
-use crate::os::sys;
+use crate::os::sys::{self, PAGE};
 use crate::state::counters;
 use crate::state::thread::{self, Inside};
-
-const PAGE: u64 = 4096;
 
 /// Reads in a row that fail before reading ends for good.
 const MOST_FAULTS: u32 = 64;

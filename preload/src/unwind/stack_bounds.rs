@@ -21,10 +21,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use heapprof_core::Words;
 
 use crate::arch::registers::{descriptor_word, thread_pointer};
-use crate::os::sys;
+use crate::os::sys::{self, PAGE};
 use crate::state::thread::Thread;
-
-const PAGE: u64 = 4096;
 
 /// Most pages between a stack pointer and its anchor that are checked at once.
 const PAGES_AT_A_TIME: u64 = 16384;

@@ -15,11 +15,10 @@ use std::ops::Range;
 
 use crate::arch::registers::thread_pointer;
 use crate::os::seccomp::AvoidableCall;
-use crate::os::sys;
+use crate::os::sys::{self, PAGE};
 use crate::unwind::checked_read::Memory;
 use crate::unwind::stack_bounds;
 
-const PAGE: u64 = 4096;
 /// Most threads whose stacks are looked up.
 const MOST_THREADS: usize = 512;
 

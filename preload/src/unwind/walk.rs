@@ -518,7 +518,7 @@ impl Walk {
         // depth limit ends such a walk.
         self.stack = ReadableStack::around(entered.thread, sp);
         // Stack pointers are no longer in order, so a search upwards cannot find the memo's frames.
-        walker.memos.chosen_mut().look_up_no_more();
+        walker.memos.chosen_mut().stop_reuse();
         Ok(())
     }
 

@@ -9,8 +9,8 @@ use heapprof_format::{Module, Reader, Record};
 
 use super::Writer;
 use crate::os::{clock, files, sys};
-use crate::recording::events::NoteKind;
-use crate::recording::request_word::{self, FINISH, QUESTION};
+use crate::recording::events::{self, NoteKind};
+use crate::recording::request_word::{self, FINISH, QUEUED_REQUEST};
 use crate::recording::requests::{Request, RequestKind};
 use crate::recording::session::Session;
 use crate::state::settings::MAX_INTERVAL;
@@ -32,9 +32,6 @@ const REPLAY_BATCH: u64 = 16 << 10;
 const DUMPS_AT_ONCE: u32 = 5;
 const DUMP_PERIOD_NS: u64 = 1_000_000_000;
 
-/// The longest name of a marker: a line of a table, not a text.
-const MAX_NAME: usize = 1000;
-
 /// The limit of dumps that other processes may request.
 pub(super) fn dump_limit() -> RateLimit {
     RateLimit::new(DUMPS_AT_ONCE, DUMP_PERIOD_NS, clock::now_ns())
@@ -44,7 +41,8 @@ impl Writer {
     /// Answers all requests.
     #[inline]
     pub(super) fn handle_requests(&mut self, session: &Session) {
-        request_word::take(QUESTION); // before the queue is read: a later request sets it again
+        // Before the queue is read: a later request sets it again.
+        request_word::take(QUEUED_REQUEST);
         while let Ok(request) = session.requests.1.try_recv() {
             self.drain_all(session); // the answer includes what was allocated before the request
             self.answer(session, request);
@@ -80,11 +78,11 @@ impl Writer {
             ("stop", "") => Ok(self.set_running(false)),
             ("interval", bytes) => self.set_interval(bytes),
             ("mark", name) if name.trim().is_empty() => {
-                Err("a mark needs a name, such as: mark deploy".into())
+                Err("a marker needs a name, such as: mark deploy".into())
             }
             ("mark", name) => {
-                let kept = name.chars().take(MAX_NAME).collect();
-                self.note(clock::now_ns(), NoteKind::Marker(kept));
+                let name_of_marker = events::name_of(name.as_bytes());
+                self.note(clock::now_ns(), NoteKind::Marker(name_of_marker));
                 self.flush(); // so that the log has it with the answer
                 Ok(format!("marked as {name:?}"))
             }

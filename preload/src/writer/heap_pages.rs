@@ -5,8 +5,7 @@ use std::ops::Range;
 
 use crate::allocator::{UntouchedPages, UntouchedWalk};
 use crate::os::pagemap::Pagemap;
-
-const PAGE: u64 = 4096;
+use crate::os::sys::PAGE;
 
 /// See the module's text. Bytes.
 #[derive(Debug, Clone, Copy, Default)]

@@ -430,7 +430,7 @@ impl Writer {
         let mut unread = Vec::new();
         let mut at = newest;
         while !at.is_null() && at != self.last_module_event {
-            // SAFETY: notices are never freed.
+            // SAFETY: nodes of module events are never freed.
             let node = unsafe { &*at };
             unread.push(node);
             at = node.older;

@@ -2,7 +2,8 @@
 //!
 //! | concept | file |
 //! | --- | --- |
-//! | the names of a process's files, and the log's file | `output.rs` |
+//! | the log's file, and the names of a process's files | `output.rs`, `file_names.rs` |
+//! | the last record of a log whose writer has no time left | `cut_mark.rs` |
 //! | the title of the process | `title.rs` |
 //! | the log of the process before the fork | `parent_log.rs` |
 //! | a log within a bound | `rotation.rs`, `segments.rs` |
@@ -12,6 +13,7 @@
 
 pub(crate) mod checkpoint;
 pub(crate) mod cut_mark;
+pub(crate) mod file_names;
 pub(crate) mod output;
 pub(crate) mod parent_log;
 pub(crate) mod rotation;

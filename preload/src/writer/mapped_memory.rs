@@ -112,17 +112,17 @@ pub(super) struct UsedStack {
 }
 
 /// The mappings at one moment.
-pub(super) struct Account {
+pub(super) struct MappedTotals {
     /// Touched pages without a file of recorded mappings.
     pub(super) recorded: u64,
-    /// The same of all others. `None`: the kernel's list is too long.
+    /// Touched pages without a file, of all other mappings. `None`: the kernel's list is too long.
     pub(super) unrecorded: Option<u64>,
     pub(super) parts: Vec<MappedPart>,
     /// Recorded ranges that are not mapped, or were stacks of threads that have ended.
     pub(super) gone: Vec<Range<u64>>,
 }
 
-impl Account {
+impl MappedTotals {
     /// Takes the account. `counted` has the ranges of other lines, and `stacks` those of threads,
     /// with true if all are known. `None`: the kernel's list cannot be read, or it is too long and
     /// there are too many recorded ranges.
@@ -132,12 +132,12 @@ impl Account {
         (stacks, all_are_known): (&[UsedStack], bool),
         recorded: &RecordedMappings,
         waiting: Waiting<'_>,
-    ) -> Option<Account> {
+    ) -> Option<MappedTotals> {
         let list = procfs::mappings()?
             .read_up_to(LONGEST_LIST, 64 << 10)
             .ok()?;
         if list.len() >= LONGEST_LIST {
-            return Account::without_list(pages, counted, stacks, recorded);
+            return MappedTotals::without_list(pages, counted, stacks, recorded);
         }
         // After the list: a mapping in it whose event comes later has its stack by that event.
         let waiting = waiting();
@@ -172,7 +172,7 @@ impl Account {
             used.chain(&gone).for_each(|it| unused.unmap(it.clone()));
             gone.extend(unused.pieces().map(|(range, ())| range));
         }
-        Some(Account {
+        Some(MappedTotals {
             recorded: account.recorded_bytes,
             unrecorded: Some(account.unrecorded_bytes),
             gone,
@@ -186,7 +186,7 @@ impl Account {
         counted: &AddressMap<()>,
         stacks: &[UsedStack],
         recorded: &RecordedMappings,
-    ) -> Option<Account> {
+    ) -> Option<MappedTotals> {
         let RecordedMappings { ranges, makers } = recorded;
         if ranges.len() > MOST_WITHOUT_LIST {
             return None;
@@ -211,7 +211,7 @@ impl Account {
         for stack in stacks {
             account.add_stack(stack);
         }
-        Some(Account {
+        Some(MappedTotals {
             recorded: account.recorded_bytes,
             unrecorded: None,
             gone: Vec::new(),
@@ -449,7 +449,7 @@ impl Writer {
     }
 
     /// Logs the mappings of a reading of that time of the log.
-    pub(super) fn log_mapped_memory(&mut self, time_ns: u64, account: Account) {
+    pub(super) fn log_mapped_memory(&mut self, time_ns: u64, account: MappedTotals) {
         for range in account.gone {
             self.mappings.ranges.unmap(range.clone());
             self.log_mapping(time_ns, &range, None);

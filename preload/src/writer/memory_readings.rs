@@ -20,17 +20,17 @@ use heapprof_format::{MemoryField as Field, MemoryReading, Module};
 use crate::allocator::{self, UntouchedPages};
 use crate::os::memory_limits::{self, CgroupMemory, LimitedCgroup};
 use crate::os::pagemap::Pagemap;
-use crate::os::{clock, procfs, sys};
+use crate::os::sys::{self, PAGE};
+use crate::os::{clock, procfs};
 use crate::unwind::thread_stacks;
 use crate::writer::heap_pages::HeapPages;
-use crate::writer::mapped_memory::{Account, RecordedMappings, UsedStack, Waiting};
+use crate::writer::mapped_memory::{MappedTotals, RecordedMappings, UsedStack, Waiting};
 
 /// Most pages of one stack, mapping or module that are read.
 const MOST_PAGES: u64 = 64 << 10;
 /// Most pages of the allocator's places that are read: of 16 GiB. In a larger heap, untouched pages
 /// are not told from others.
 const MOST_HEAP_PAGES: u64 = 4 << 20;
-const PAGE: u64 = 4096;
 /// Parts of a processor's time of which readings, details and rollups take one each. Together they
 /// are a part in a thousand.
 const READINGS: u64 = 2_000;
@@ -44,10 +44,11 @@ const ROLLUP_PAGE_NS: u64 = 100;
 const SHORT_ROLLUP_NS: u64 = 100_000_000;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
 const SMALL: u64 = 64 << 20;
-/// How often a detail is read until the allocator's bytes stay the same meanwhile, up to a part of
-/// them, or so many.
+/// How often a detail is read until the allocator's bytes stay the same meanwhile.
 const MOST_ATTEMPTS: u32 = 4;
+/// The part of these bytes, one in so many, up to which a change counts as the same.
 const MOST_CHANGE: u64 = 64;
+/// Bytes up to which a change counts as the same.
 const LEAST_CHANGE: u64 = 1 << 20;
 /// A process that ends earlier has no detail at its end, which would exceed the share of details.
 const SHORT_NS: u64 = 1_000_000_000;
@@ -148,7 +149,7 @@ impl MemoryReadings {
         recorded: &RecordedMappings,
         waiting: Waiting<'_>,
         start_ns: u64,
-    ) -> Option<(MemoryReading, Option<Account>)> {
+    ) -> Option<(MemoryReading, Option<MappedTotals>)> {
         let now_ns = clock::now_ns();
         let is_allowed = cause != Cause::Frequent || self.readings.allows(now_ns);
         if self.interval_ns == 0 || allocator::is_short() || !is_allowed {
@@ -242,7 +243,7 @@ impl MemoryReadings {
         (reading, used): (&MemoryReading, u64),
         places: (Option<u64>, &[Module], &RecordedMappings),
         waiting: Waiting<'_>,
-    ) -> (Option<u64>, Option<Account>) {
+    ) -> (Option<u64>, Option<MappedTotals>) {
         for field in ROLLUP {
             detail.set(field, self.detail.and_then(|last| last.get(field)));
         }
@@ -363,7 +364,7 @@ fn read_allocator(reading: &mut MemoryReading) -> u64 {
     reading.set(Field::OwnArena, census.own);
     let used = census.own + census.active + census.dirty + census.muzzy + census.metadata;
     if allocator::has_next() {
-        return used; // jemalloc has no block of the program
+        return used; // our allocator has no block of the program
     }
     for (field, value) in [
         (Field::HeapSmall, Some(census.small)),
@@ -418,7 +419,7 @@ fn read_detail(
     (reading, used): (&MemoryReading, u64),
     (main_stack, modules, recorded): (Option<u64>, &[Module], &RecordedMappings),
     waiting: Waiting<'_>,
-) -> (Option<u64>, Option<Account>) {
+) -> (Option<u64>, Option<MappedTotals>) {
     // The ranges that the fields below count.
     let mut counted = AddressMap::new(usize::MAX);
     let touched = |range: Range<u64>| map.anonymous(&range, MOST_PAGES);
@@ -488,7 +489,7 @@ fn read_detail(
         true => None,
         false => {
             let stacks = (&stacks[..], all_are_known);
-            Account::take(map, &counted, stacks, recorded, waiting)
+            MappedTotals::take(map, &counted, stacks, recorded, waiting)
         }
     };
     if let Some(mapped) = &mapped {
@@ -502,7 +503,7 @@ fn read_detail(
         let heap = pages.touched.saturating_sub(own_in_places);
         let untouched = used.saturating_sub(heap);
         if allocator::has_next() {
-            detail.set(Field::OwnUntouched, untouched); // jemalloc has no block of the program
+            detail.set(Field::OwnUntouched, untouched); // our allocator has no block of the program
         } else if let Some(parts) = pages.untouched {
             let UntouchedPages {
                 active,
@@ -510,8 +511,8 @@ fn read_detail(
                 muzzy,
                 own,
             } = parts;
-            // The counts and the pages are read one after the other. Pages that jemalloc's own data
-            // cannot have are of this library, which works meanwhile.
+            // The counts and the pages are read one after the other. Pages that the allocator's own
+            // data cannot have are of this library, which works meanwhile.
             let rest = untouched.saturating_sub(active + dirty + muzzy + own);
             let metadata = reading.get(Field::HeapMetadata).unwrap_or(0).min(rest);
             detail.set(Field::DirtyUntouched, dirty);

@@ -17,7 +17,8 @@ use crate::recording::{pending_frees, pending_mappings, requests, sampled_blocks
 use crate::state::settings::Settings;
 use crate::state::thread::{Entered, Inside};
 use crate::state::{interval, phase, process};
-use crate::writer::log::output::{NoLog, Output};
+use crate::writer::log::file_names::NoLog;
+use crate::writer::log::output::Output;
 use crate::writer::log::parent_log;
 use crate::writer::{self, Writer};
 

@@ -1,7 +1,13 @@
 //! Writer thread: how the thread of the writer starts and ends.
 //!
 //! The thread counts as inside our code for life, so nothing it does is profiled, and it takes no
-//! signals.
+//! signals. It ends when
+//!
+//! - the process ends ([`FINISH`]), or the program's last thread does (`last_thread`);
+//! - a detach ends the recording ([`END`]);
+//! - the program needs to be alone in its process, such as for `unshare` ([`THREAD_STOP`]); it
+//!   starts again afterwards;
+//! - our arena has no memory.
 
 use std::ffi::{CStr, c_void};
 #[cfg(feature = "attach")]
@@ -241,7 +247,7 @@ pub(crate) fn tid() -> u32 {
 /// The name of the thread.
 const NAME: &CStr = c"heapprof";
 
-/// Returns how the thread gets on, or `None` if it cannot be looked at.
+/// Returns the processor time and the state of the thread. `None`: they cannot be read.
 pub(crate) fn look() -> Option<Look> {
     let (ran_ns, is_runnable) = procfs::progress(tid(), NAME.to_bytes())?;
     Some(Look {

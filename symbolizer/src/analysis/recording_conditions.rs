@@ -263,11 +263,8 @@ impl Profile {
             those.filter(|p| p.run.outside == Some(outside)).count()
         };
         [
-            (
-                Outside::NotBegun,
-                "had not begun then: nothing of them is shown",
-            ),
-            (Outside::Over, "had ended before: nothing of them is in use"),
+            (Outside::NotBegun, "had not begun then, and show nothing"),
+            (Outside::Over, "had ended before, and have nothing in use"),
             (
                 Outside::Silent,
                 "have no record so late, and no end: for all that is known, nothing has changed since",

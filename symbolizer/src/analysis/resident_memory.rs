@@ -20,6 +20,8 @@ const MOST_BESIDE: usize = 3;
 const OLD_MS: u64 = 100;
 /// The remark if no reading of pages tells them.
 const UNTOUCHED_UNKNOWN: &str = "untouched pages of blocks in mappings are not known, and count as touched: `heapprof ctl PID pages` reads them";
+/// The remark if it is not known which mappings the blocks lie in.
+const TWICE: &str = "blocks may lie in the recorded mappings, and count twice then";
 /// Standard errors of the blocks in use beyond which a difference is none of sampling.
 const MOST_NOISE: f64 = 5.0;
 /// Bytes of a huge page.
@@ -127,9 +129,9 @@ impl ResidentMemory {
             untouched: it.untouched.unwrap_or(0.0),
         });
         let waterfall = Waterfall::of(&reading, estimates)?;
-        let mut caveats = caveats(&reading, allocator);
-        let is_in_mappings = |it: &BlocksInUse| !allocator.is_empty() || it.elsewhere > 0.0;
-        if blocks.is_some_and(|it| is_in_mappings(&it) && it.untouched.is_none()) {
+        let is_in_mappings = blocks.is_some_and(|it| !allocator.is_empty() || it.elsewhere > 0.0);
+        let mut caveats = caveats(&reading, allocator, is_in_mappings);
+        if is_in_mappings && blocks.is_some_and(|it| it.untouched.is_none()) {
             caveats.push(UNTOUCHED_UNKNOWN.into());
         }
         let lines = waterfall.lines.iter().map(|line| {
@@ -342,14 +344,14 @@ fn words(
             "never touched",
             "smaller buffers save no memory",
         ),
-        MemoryPart::Swapped => ("swapped", "swapped out", "already not resident"),
+        MemoryPart::Swapped => ("swapped", "swapped out", "nothing: not resident"),
         MemoryPart::NotExplained => (
             "not_explained",
             "not explained",
             match (bytes < 0, knows_mappings) {
-                (true, _) => "pages above, not resident",
-                (false, true) => "changes after the last detail",
-                (false, false) => "mapped past malloc (JIT, mmap)",
+                (true, _) => "nothing: above, not resident",
+                (false, true) => "unknown: changed since detail",
+                (false, false) => "fewer mappings (JIT, mmap)",
             },
         ),
     };
@@ -364,7 +366,8 @@ fn old(reading: &MemoryReading) -> Option<String> {
         .then(|| format!("stacks, variables, mappings and untouched pages are {age_s:.1} s old"))
 }
 
-fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
+/// `is_in_mappings`: blocks in use lie in mappings.
+fn caveats(reading: &MemoryReading, allocator: &str, is_in_mappings: bool) -> Vec<String> {
     let get = |field| reading.get(field);
     let mut caveats = Vec::new();
     if !allocator.is_empty() {
@@ -380,6 +383,9 @@ fn caveats(reading: &MemoryReading, allocator: &str) -> Vec<String> {
                 .into(),
         ),
         Some(_) if get(MemoryField::MappedUnrecorded).is_none() => {
+            if is_in_mappings && get(MemoryField::Mapped).is_some() {
+                caveats.push(TWICE.into());
+            }
             let unknown = match get(MemoryField::Mapped) {
                 Some(_) => "mappings that were not recorded are",
                 None => "the mappings are",

@@ -23,7 +23,7 @@ pub(super) struct Member<'a> {
     pub(super) without_inherited: bool,
     /// The joined log's number of each of its stacks, by the log's own number.
     pub(super) stacks: NumberMap<u32, u32>,
-    /// The same of its threads.
+    /// The joined log's number of each of its threads, by the log's own number.
     pub(super) threads: NumberMap<u32, u32>,
     /// The joined log's number of the first of these, and how many have the numbers behind that.
     /// The last is that of all threads of which the log has no more than a number: what it had is

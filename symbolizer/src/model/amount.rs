@@ -22,7 +22,7 @@ pub struct Amount {
     pub past: f64,
     /// The average in use beside a growth, divided by the window's length; 0 for other amounts.
     pub mean: f64,
-    /// The same of the end.
+    /// The amount in use at the end, divided likewise.
     pub last: f64,
 }
 

@@ -303,7 +303,7 @@ impl Symbols {
         self.perf_map = Some(report);
     }
 
-    /// The same of several processes, each with a map of its own.
+    /// Names code of several processes by their maps, one for each.
     fn name_by_perf_maps(&mut self, profile: &Profile, outside: &[Place], search: &SearchPath) {
         let mut homes: BTreeMap<usize, Vec<(u64, Place)>> = BTreeMap::new();
         for &place in outside {

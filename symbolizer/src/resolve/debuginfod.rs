@@ -222,8 +222,8 @@ impl Client {
                     self.state().account.from_cache += 1;
                     return Some(file);
                 }
-                // Whoever put it there: it is fetched again, and replaced when something better
-                // comes.
+                // Any program may have put it there: it is fetched again, and replaced when
+                // something better comes.
                 Err(outcome) => tried.push((path.clone(), outcome)),
             },
             Cached::Absent { seconds } => {

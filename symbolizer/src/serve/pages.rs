@@ -172,7 +172,7 @@ pub(super) fn control(process: &Arc<Process>, request: &Request) -> Response {
     let (verb, rest) = command.split_once(' ').unwrap_or((&command, ""));
     let why = match verb {
         _ if command.contains(|c: char| c.is_control()) => "command is one line of text",
-        "mark" if rest.trim().is_empty() => "a mark needs a name: mark NAME",
+        "mark" if rest.trim().is_empty() => "a marker needs a name: mark NAME",
         "interval" if rest.trim().is_empty() => "an interval needs a number: interval BYTES",
         "status" | "start" | "stop" | "interval" | "mark" | "dump" => "",
         _ => "command is one of: status, start, stop, interval BYTES, mark NAME, dump REASON",

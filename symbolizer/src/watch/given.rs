@@ -45,7 +45,7 @@ impl Given {
         self
     }
 
-    /// The same of samples, one for each 512 KiB.
+    /// Adds a row of samples, one for each 512 KiB.
     pub(super) fn sampled(mut self, sites: &[u32], size: u64, in_use: u64) -> Given {
         self.profile.run.interval = Some(512 << 10);
         self.row(sites, &Weight::of(size, 512 << 10), in_use);

@@ -7,10 +7,13 @@
 /// Defines a function in two halves. The first half passes the stack and frame pointers at its
 /// entry to the second, in the two registers after its arguments. So a walk begins at the program's
 /// frame and not at frames of this library. If the function is the sampled path of another, the
-/// unsampled path reaches it by a jump.
+/// unsampled path reaches it by a jump. With `number = N`, the second half also gets that number,
+/// as its last argument.
+///
+/// The arguments are integers or pointers, each in a register.
 macro_rules! with_caller {
-    ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;
-     $sp:literal, $bp:literal => $second:ident) => {
+    (@define $(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;
+     $sp:literal, $bp:literal $(, $register:literal = $number:literal)? => $second:ident) => {
         $(#[$attribute])*
         #[unsafe(naked)]
         pub(crate) unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
@@ -18,27 +21,47 @@ macro_rules! with_caller {
                 ".cfi_startproc",
                 concat!("mov ", $sp, ", rsp"),
                 concat!("mov ", $bp, ", rbp"),
+                $(concat!("mov ", $register, ", ", $number),)?
                 "jmp {second}",
                 ".cfi_endproc",
                 second = sym $second,
             )
         }
     };
-    // This form also passes a number in the next register.
-    ($(#[$attribute:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;
-     $sp:literal, $bp:literal, $register:literal = $number:literal => $second:ident) => {
-        $(#[$attribute])*
-        #[unsafe(naked)]
-        unsafe extern "C-unwind" fn $name($($argument: $kind),*) -> $result {
-            std::arch::naked_asm!(
-                ".cfi_startproc",
-                concat!("mov ", $sp, ", rsp"),
-                concat!("mov ", $bp, ", rbp"),
-                concat!("mov ", $register, ", ", $number),
-                "jmp {second}",
-                ".cfi_endproc",
-                second = sym $second,
-            )
+    ($(#[$attribute:meta])* $name:ident($a:ident: $x:ty) -> $result:ty => $second:ident) => {
+        with_caller! {
+            @define $(#[$attribute])* $name($a: $x) -> $result;
+            "rsi", "rdx" => $second
+        }
+    };
+    ($(#[$attribute:meta])* $name:ident($a:ident: $x:ty, $b:ident: $y:ty) -> $result:ty => $second:ident) => {
+        with_caller! {
+            @define $(#[$attribute])* $name($a: $x, $b: $y) -> $result;
+            "rdx", "rcx" => $second
+        }
+    };
+    ($(#[$attribute:meta])* $name:ident($a:ident: $x:ty, $b:ident: $y:ty, $c:ident: $z:ty) -> $result:ty => $second:ident) => {
+        with_caller! {
+            @define $(#[$attribute])* $name($a: $x, $b: $y, $c: $z) -> $result;
+            "rcx", "r8" => $second
+        }
+    };
+    ($(#[$attribute:meta])* $name:ident($a:ident: $x:ty, $b:ident: $y:ty, $c:ident: $z:ty, $d:ident: $w:ty) -> $result:ty => $second:ident) => {
+        with_caller! {
+            @define $(#[$attribute])* $name($a: $x, $b: $y, $c: $z, $d: $w) -> $result;
+            "r8", "r9" => $second
+        }
+    };
+    ($(#[$attribute:meta])* $name:ident($a:ident: $x:ty, $b:ident: $y:ty) -> $result:ty; number = $number:literal => $second:ident) => {
+        with_caller! {
+            @define $(#[$attribute])* $name($a: $x, $b: $y) -> $result;
+            "rdx", "rcx", "r8d" = $number => $second
+        }
+    };
+    ($(#[$attribute:meta])* $name:ident($a:ident: $x:ty, $b:ident: $y:ty, $c:ident: $z:ty) -> $result:ty; number = $number:literal => $second:ident) => {
+        with_caller! {
+            @define $(#[$attribute])* $name($a: $x, $b: $y, $c: $z) -> $result;
+            "rcx", "r8", "r9d" = $number => $second
         }
     };
 }

@@ -1,4 +1,7 @@
 //! End of a sample: its block is freed or resized.
+//!
+//! The sample is taken out of the table. Its id goes to the writer through the lane of any seat, or
+//! through the overflow queue. Then the block is freed (Laws 2 and 4).
 
 use std::ffi::c_void;
 

@@ -3,8 +3,8 @@
 use std::ffi::CStr;
 
 use super::functions::{Family, flat_names, known_by};
-use super::plan::{Functions, Take, Wanted, plan};
-use super::{NAMED, Outcome};
+use super::plan::{Functions, Take, TapRequest, plan};
+use super::{NAMED, TapOutcome};
 use crate::allocator;
 use crate::os::elf_symbols::{self, ElfSymbols};
 use crate::os::executable;
@@ -17,7 +17,7 @@ pub(super) fn for_each_allocator(
     module: &Module,
     owns_malloc: bool,
     mut take: Option<&mut Take<'_>>,
-    outcomes: &mut Vec<Outcome>,
+    outcomes: &mut Vec<TapOutcome>,
 ) {
     let is_program = module.is_program();
     let path = if is_program {
@@ -86,11 +86,11 @@ pub(super) fn for_each_allocator(
         let name = format!("{} in {name}", functions.name(is_program || owns_malloc));
         let Some(take) = &mut take else {
             if !matches!(functions, Functions::Known(Family::Loader, _)) {
-                outcomes.push(Outcome::Refused(name));
+                outcomes.push(TapOutcome::Refused(name));
             }
             continue;
         };
-        let wanted = Wanted {
+        let wanted = TapRequest {
             module,
             code: code.clone(),
             functions,
@@ -111,14 +111,14 @@ pub(super) fn for_each_allocator(
                 if matches!(functions, Functions::Known(Family::Loader, _)) {
                     continue;
                 }
-                Outcome::Tapped(format!("{name} ({number} functions)"))
+                TapOutcome::Tapped(format!("{name} ({number} functions)"))
             }
-            Err(why) if is_usual => Outcome::RefusedMalloc(why),
+            Err(why) if is_usual => TapOutcome::RefusedMalloc(why),
             #[cfg(feature = "attach")]
             Err(why) if matches!(functions, Functions::Known(Family::Loader, _)) => {
-                Outcome::RefusedLoader(format!("{name}: {why}"))
+                TapOutcome::RefusedLoader(format!("{name}: {why}"))
             }
-            Err(why) => Outcome::Refused(format!("{name}: {why}")),
+            Err(why) => TapOutcome::Refused(format!("{name}: {why}")),
         });
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! The entries are listed in the attach block, by which `heapprof` changes and restores them from
 //! outside. The allocators of libraries that come later are changed by a thread of the program
-//! ([`super::later`]), which lists them first. So the list has every entry that may be changed.
+//! ([`super::library_changes`]), which lists them first. So the list has every entry that may be
+//! changed.
 //!
 //! A module may go, and another one may come to its place. During a recording the loader tells. At
 //! the start of the next recording, a module is known by its place and by its first page, which has
@@ -18,8 +19,8 @@ use std::sync::{Mutex, MutexGuard};
 use heapprof_core::NumberHasher;
 use heapprof_format::AttachPatch;
 
-use super::plan::{Generated, Planned};
-use super::{Outcome, for_each_allocator};
+use super::plan::{PatchPlan, StubCode};
+use super::{TapOutcome, for_each_allocator};
 use crate::os::diagnostics;
 use crate::os::link_map::{self, Module};
 use crate::recording::attach_block::{Changes, heapprof_attach_block as BLOCK};
@@ -38,7 +39,7 @@ fn head_of(module: &Module, memory: &Memory) -> u64 {
 }
 
 /// Changes the listed entries of an allocator, or says why none is changed.
-type Change<'a> = &'a dyn Fn(&Planned) -> Result<(), String>;
+type Change<'a> = &'a dyn Fn(&PatchPlan) -> Result<(), String>;
 
 /// A module with tapped allocators.
 struct TappedModule {
@@ -49,7 +50,7 @@ struct TappedModule {
     /// See [`head_of`].
     head: u64,
     /// The numbers of the allocators in the attach block, each with its code.
-    groups: Vec<(u16, Generated)>,
+    groups: Vec<(u16, StubCode)>,
     /// The allocators in words.
     allocators: Vec<String>,
 }
@@ -59,7 +60,7 @@ pub(super) struct Attached {
     modules: Vec<TappedModule>,
 }
 
-/// Whoever finds it locked leaves it alone.
+/// A thread that finds it locked leaves it alone.
 static ATTACHED: Mutex<Attached> = Mutex::new(Attached {
     modules: Vec::new(),
 });
@@ -94,12 +95,12 @@ pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Vec<String>, String
             }
             for outcome in attached.tap(module, None) {
                 match outcome {
-                    Outcome::Tapped(_) => {}
-                    Outcome::RefusedMalloc(why) => refused = Some(why),
-                    Outcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
+                    TapOutcome::Tapped(_) => {}
+                    TapOutcome::RefusedMalloc(why) => refused = Some(why),
+                    TapOutcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
                         "blocks of {why}; they are not recorded"
                     )),
-                    Outcome::RefusedLoader(why) => diagnostics::note_for_next_log(format_args!(
+                    TapOutcome::RefusedLoader(why) => diagnostics::note_for_next_log(format_args!(
                         "allocators in libraries that the program opens from here on are not \
                          recorded: {why}"
                     )),
@@ -127,11 +128,11 @@ impl Attached {
     /// Prepares the taps of a module's allocators, none of which is tapped, and lists their
     /// entries. During a recording, `change` changes the listed entries of each allocator, or none.
     /// If it fails, the allocator is taken from the list again.
-    pub(super) fn tap(&mut self, module: &Module, change: Option<Change<'_>>) -> Vec<Outcome> {
+    pub(super) fn tap(&mut self, module: &Module, change: Option<Change<'_>>) -> Vec<TapOutcome> {
         let head = head_of(module, &Memory::open());
-        let mut groups: Vec<(u16, Generated)> = Vec::new();
+        let mut groups: Vec<(u16, StubCode)> = Vec::new();
         let mut outcomes = Vec::new();
-        let take = &mut |planned: &Planned, _: &Range<u64>| {
+        let take = &mut |planned: &PatchPlan, _: &Range<u64>| {
             let known = self.modules.iter().flat_map(|module| &module.groups);
             let used: Vec<u16> = known.chain(&groups).map(|&(number, _)| number).collect();
             let free = (0..=u16::MAX).find(|number| !used.contains(number));
@@ -147,7 +148,7 @@ impl Attached {
         for_each_allocator(module, false, Some(take), &mut outcomes);
         if !groups.is_empty() {
             let tapped = outcomes.iter().filter_map(|outcome| match outcome {
-                Outcome::Tapped(what) => Some(what.clone()),
+                TapOutcome::Tapped(what) => Some(what.clone()),
                 _ => None,
             });
             self.modules.push(TappedModule {
@@ -163,7 +164,7 @@ impl Attached {
 
     /// While no entry is changed: removes the modules that are gone, or have another one at their
     /// place. Returns their code. The loader's list does not change meanwhile.
-    fn take_replaced(&mut self) -> Vec<Generated> {
+    fn take_replaced(&mut self) -> Vec<StubCode> {
         let memory = Memory::open();
         let stays = |known: &TappedModule, module: &Module| head_of(module, &memory) == known.head;
         self.take_unless(stays)
@@ -171,14 +172,14 @@ impl Attached {
 
     /// During a recording: removes the modules that are gone, or have one of these at their place,
     /// which have just come. Returns their code. The loader's list does not change meanwhile.
-    pub(super) fn take_gone(&mut self, come: &[&Module]) -> Vec<Generated> {
+    pub(super) fn take_gone(&mut self, come: &[&Module]) -> Vec<StubCode> {
         let is_new = |module: &Module| come.iter().any(|it| it.identity() == module.identity());
         self.take_unless(|_, module| !is_new(module))
     }
 
     /// Removes each module that the loader does not list, or that `stays` is false for with the
     /// module at its place. Takes their entries from the list, and returns their code.
-    fn take_unless(&mut self, stays: impl Fn(&TappedModule, &Module) -> bool) -> Vec<Generated> {
+    fn take_unless(&mut self, stays: impl Fn(&TappedModule, &Module) -> bool) -> Vec<StubCode> {
         let is_gone = |known: &mut TappedModule| {
             let mut modules = link_map::modules();
             let is_at =
@@ -201,7 +202,7 @@ impl Attached {
 /// Lists the entries of an allocator, and changes them. None is listed and none is changed after a
 /// failure.
 fn list_and_change(
-    planned: &Planned,
+    planned: &PatchPlan,
     group: u16,
     change: Option<Change<'_>>,
 ) -> Result<(), String> {
@@ -218,7 +219,7 @@ fn list_and_change(
 }
 
 /// Lists the entries of an allocator, all or none.
-fn list(planned: &Planned, group: u16) -> Result<(), String> {
+fn list(planned: &PatchPlan, group: u16) -> Result<(), String> {
     if BLOCK.room() < planned.jumps.len() {
         return Err("there are too many functions".into());
     }

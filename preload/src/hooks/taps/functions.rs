@@ -19,7 +19,7 @@ pub(super) enum Call {
     AllocateInto { place: u8, size: u8 },
     /// Returns a new block with a C string, which fills it.
     AllocateString,
-    /// The same, if the argument at `buffer` is null.
+    /// Returns a new block with a C string, if the argument at `buffer` is null.
     AllocateStringUnless { buffer: u8 },
     /// Stores the address of a new block with a C string, which fills it, or null, and returns 0.
     AllocateStringInto { place: u8 },
@@ -31,7 +31,7 @@ pub(super) enum Call {
     },
     /// Returns the block, resized, or null and leaves it.
     Resize { ptr: u8, size: u8 },
-    /// The same to `count` times `size` bytes.
+    /// Returns the block, resized to `count` times `size` bytes, or null and leaves it.
     ResizeArray { ptr: u8, count: u8, size: u8 },
     /// Resizes the block whose address is stored at `place` to `count` times `size` bytes, stores
     /// the new address there, and returns 0.
@@ -42,7 +42,7 @@ pub(super) enum Call {
     Free { ptr: u8 },
     /// Frees blocks that only the allocator knows.
     FreeUnseen { function: &'static CStr },
-    /// The same, if the C string at `name` is that of jemalloc's control for it.
+    /// Frees blocks that only the allocator knows, if the C string at `name` names that control.
     Control { name: u8 },
     /// May unload a library.
     Unload,

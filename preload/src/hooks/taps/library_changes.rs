@@ -26,9 +26,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::attached::{self, Attached};
-use super::plan::{Planned, write_jumps};
-use super::{Outcome, for_each_allocator, tapped_function};
+use super::attach_taps::{self, Attached};
+use super::plan::{PatchPlan, write_jumps};
+use super::{TapOutcome, for_each_allocator, tapped_function};
 use crate::os::link_map::{self, Module};
 use crate::os::{diagnostics, errno, private_stack};
 use crate::recording::attach_block::Changes;
@@ -39,7 +39,7 @@ use crate::state::thread::{self, Inside};
 const MOST_LINES: usize = 32;
 
 /// The modules of a recording, by their identities.
-struct Seen {
+struct KnownModules {
     /// Those whose allocators were looked for.
     looked_at: Vec<usize>,
     /// Those that were there at the last announcement.
@@ -48,8 +48,8 @@ struct Seen {
     told: Vec<String>,
 }
 
-/// Whoever finds it locked leaves it alone.
-static SEEN: Mutex<Seen> = Mutex::new(Seen {
+/// A thread that finds it locked leaves it alone.
+static KNOWN_MODULES: Mutex<KnownModules> = Mutex::new(KnownModules {
     looked_at: Vec::new(),
     known: Vec::new(),
     told: Vec::new(),
@@ -65,9 +65,9 @@ fn identities() -> impl Iterator<Item = usize> {
 /// Before a recording: notes that all modules are looked at. The loader's list does not change
 /// meanwhile.
 pub(crate) fn begin() {
-    tapped_function::watch_loader(look);
+    tapped_function::watch_loader(tap_new_libraries);
     HAS_MISSED.store(true, Ordering::Relaxed);
-    if let Ok(mut seen) = SEEN.try_lock() {
+    if let Ok(mut seen) = KNOWN_MODULES.try_lock() {
         seen.told.clear();
         seen.looked_at.clear();
         seen.looked_at.extend(identities());
@@ -77,7 +77,7 @@ pub(crate) fn begin() {
 /// When all entries are changed: modules that come from here on are new.
 pub(crate) fn follow_from_here() {
     link_map::while_unchanged(&mut || {
-        if let Ok(mut seen) = SEEN.try_lock() {
+        if let Ok(mut seen) = KNOWN_MODULES.try_lock() {
             seen.known.clear();
             seen.known.extend(identities());
             HAS_MISSED.store(false, Ordering::Relaxed);
@@ -86,7 +86,7 @@ pub(crate) fn follow_from_here() {
 }
 
 /// Behind an announcement of the loader.
-fn look() {
+fn tap_new_libraries() {
     if !phase::is_recording() || !link_map::is_consistent() {
         return;
     }
@@ -107,10 +107,10 @@ fn look() {
 /// Follows the loader's list. `has_missed`: modules that are not known may be running. Returns
 /// false if another thread is at work.
 fn follow(has_missed: bool) -> bool {
-    let (Ok(mut seen), Some(mut attached)) = (SEEN.try_lock(), attached::lock()) else {
+    let (Ok(mut seen), Some(mut attached)) = (KNOWN_MODULES.try_lock(), attach_taps::lock()) else {
         return false;
     };
-    let Seen {
+    let KnownModules {
         looked_at,
         known,
         told,
@@ -123,9 +123,9 @@ fn follow(has_missed: bool) -> bool {
     forget_gone(&mut attached, &new);
     for module in new {
         looked_at.push(module.identity());
-        let change = |planned: &Planned| write(module, planned);
+        let change = |planned: &PatchPlan| write(module, planned);
         let outcomes = attached.tap(module, Some(&change));
-        for line in outcomes.iter().filter_map(Outcome::line_of_later) {
+        for line in outcomes.iter().filter_map(TapOutcome::line_for_library) {
             if told.len() < MOST_LINES && !told.contains(&line) {
                 diagnostics::note(format_args!("{line}"));
                 told.push(line);
@@ -149,7 +149,7 @@ fn forget_gone(attached: &mut Attached, come: &[&Module]) {
 }
 
 /// Changes the entries of an allocator, which are listed.
-fn write(module: &Module, planned: &Planned) -> Result<(), String> {
+fn write(module: &Module, planned: &PatchPlan) -> Result<(), String> {
     if module.has_text_relocations() {
         return Err("its code is still to be relocated".into());
     }
@@ -161,7 +161,7 @@ fn write(module: &Module, planned: &Planned) -> Result<(), String> {
 pub(crate) fn note_untapped() {
     let mut untapped = Vec::new();
     link_map::while_unchanged(&mut || {
-        let Ok(seen) = SEEN.try_lock() else {
+        let Ok(seen) = KNOWN_MODULES.try_lock() else {
             return;
         };
         let is_new =
@@ -171,7 +171,7 @@ pub(crate) fn note_untapped() {
         }
     });
     for outcome in untapped.iter().take(MOST_LINES) {
-        if let Outcome::Refused(name) = outcome {
+        if let TapOutcome::Refused(name) = outcome {
             diagnostics::note(format_args!(
                 "blocks of {name} are not recorded: it was opened just when heapprof was attached; \
                  attach again while it is open"

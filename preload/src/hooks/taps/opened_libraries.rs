@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::hooks::taps::{Outcome, install_in};
+use crate::hooks::taps::{TapOutcome, install_in};
 use crate::os::backoff::{self, Backoff};
 use crate::os::diagnostics;
 use crate::os::link_map;
@@ -31,8 +31,8 @@ use crate::os::sys;
 use crate::state::phase;
 use crate::state::thread::{self, Inside};
 
-/// The modules that have been looked at, by their identities. Whoever finds it locked leaves it
-/// alone: the next call of `dlopen` looks again.
+/// The modules that have been looked at, by their identities. A thread that finds it locked
+/// leaves it alone: the next call of `dlopen` looks again.
 static SEEN: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 /// At boot: marks all modules as seen.
@@ -44,7 +44,7 @@ pub(crate) fn prepare() {
 
 /// After a call of `dlopen` that has succeeded: taps the allocators of new modules. `threads` is
 /// the number of threads before the call; `None`: unknown.
-pub(crate) fn look(threads: Option<usize>) {
+pub(crate) fn tap_new_libraries(threads: Option<usize>) {
     if !phase::is_recording() {
         return;
     }
@@ -70,7 +70,7 @@ pub(crate) fn forget_closed() {
     });
 }
 
-fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<Outcome>) {
+fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<TapOutcome>) {
     let Ok(mut seen) = SEEN.try_lock() else {
         return;
     };
@@ -99,11 +99,11 @@ fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<Outcome>) {
 }
 
 /// Puts a line into the log. A program may open a library again and again, so there is a bound.
-fn report(outcome: &Outcome) {
+fn report(outcome: &TapOutcome) {
     const MOST_LINES: usize = 32;
     static LINES: AtomicUsize = AtomicUsize::new(0);
     if LINES.fetch_add(1, Ordering::Relaxed) < MOST_LINES
-        && let Some(line) = outcome.line_of_later()
+        && let Some(line) = outcome.line_for_library()
     {
         diagnostics::note(format_args!("{line}"));
     }

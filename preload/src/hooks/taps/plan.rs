@@ -8,8 +8,8 @@ use std::ops::Range;
 use heapprof_core::{EntryPatch, Filter, Refusal};
 
 use super::functions::{Call, Family, is_usual};
-use super::named::Named;
 use super::tapped_function::{Tap, due_stub, undecided_stub};
+use super::user_functions::Named;
 #[cfg(feature = "attach")]
 use crate::allocator;
 use crate::arch::tap_stubs::{Check, Exit, FilterPlace, TAIL, tail};
@@ -56,7 +56,7 @@ impl Functions<'_> {
 }
 
 /// An allocator that is to be tapped.
-pub(super) struct Wanted<'a> {
+pub(super) struct TapRequest<'a> {
     pub(super) module: &'a Module,
     /// The module's code.
     pub(super) code: Range<u64>,
@@ -80,28 +80,28 @@ pub(crate) struct Jump {
 }
 
 /// An allocator whose functions can be tapped: the code is ready, and no entry is changed yet.
-pub(super) struct Planned {
+pub(super) struct PatchPlan {
     pub(super) jumps: Vec<Jump>,
     /// The addresses of the functions; none if all are known by other names.
     pub(super) entries: Vec<u64>,
     #[cfg(feature = "attach")]
-    pub(super) generated: Generated,
+    pub(super) generated: StubCode,
 }
 
 /// The pages and the taps that the jumps of an allocator lead to. They live until they are freed.
 #[cfg(feature = "attach")]
 #[derive(Clone)]
-pub(super) struct Generated {
+pub(super) struct StubCode {
     pages: Range<u64>,
     taps: Vec<*mut Tap>,
 }
 
 // SAFETY: a tap is only read, by any thread, until it is freed by its owner.
 #[cfg(feature = "attach")]
-unsafe impl Send for Generated {}
+unsafe impl Send for StubCode {}
 
 #[cfg(feature = "attach")]
-impl Generated {
+impl StubCode {
     /// Frees the pages and the taps.
     ///
     /// # Safety
@@ -120,13 +120,13 @@ impl Generated {
 }
 
 /// Takes the changes of an allocator, and the range of the module's code.
-pub(super) type Take<'a> = dyn FnMut(&Planned, &Range<u64>) -> Result<(), String> + 'a;
+pub(super) type Take<'a> = dyn FnMut(&PatchPlan, &Range<u64>) -> Result<(), String> + 'a;
 
 /// Writes the jumps of an allocator, all or none. `is_at_rest` returns true if no other thread runs
 /// code in that range.
 #[cfg(not(feature = "attach"))]
 pub(super) fn apply(
-    planned: &Planned,
+    planned: &PatchPlan,
     code: &Range<u64>,
     is_at_rest: &dyn Fn(&Range<u64>) -> bool,
 ) -> Result<(), String> {
@@ -142,7 +142,7 @@ pub(super) fn apply(
 ///
 /// # Safety
 /// No thread runs code of the module, which is not this library.
-pub(super) unsafe fn write_jumps(planned: &Planned) -> Result<(), String> {
+pub(super) unsafe fn write_jumps(planned: &PatchPlan) -> Result<(), String> {
     let replace = |at: u64, bytes: &[u8]| {
         // SAFETY: the caller's promise. Sealing has made changed pages executable.
         unsafe { code::replace(at, bytes).or_else(|_| code::replace_by_protection(at, bytes)) }
@@ -178,7 +178,7 @@ fn check_of(call: Call) -> Option<Check> {
 }
 
 /// Returns the code of a function. `None`: its symbol has no size, or leads out of the module.
-fn code_of<'a>(wanted: &Wanted<'_>, function: &elf_symbols::Function<'_>) -> Option<&'a [u8]> {
+fn code_of<'a>(wanted: &TapRequest<'_>, function: &elf_symbols::Function<'_>) -> Option<&'a [u8]> {
     let entry = wanted.module.address(function.value);
     let end = entry.checked_add(function.size)?;
     if function.size == 0 || entry < wanted.code.start || end > wanted.code.end {
@@ -190,7 +190,7 @@ fn code_of<'a>(wanted: &Wanted<'_>, function: &elf_symbols::Function<'_>) -> Opt
 
 /// Returns the code of a function with what lies behind it, up to where the next function may
 /// begin.
-fn with_padding<'a>(wanted: &Wanted<'_>, code: &'a [u8]) -> &'a [u8] {
+fn with_padding<'a>(wanted: &TapRequest<'_>, code: &'a [u8]) -> &'a [u8] {
     let start = code.as_ptr() as u64;
     let end = (start + code.len() as u64).next_multiple_of(EntryPatch::ALIGNMENT);
     let len = end.min(wanted.code.end) - start;
@@ -200,7 +200,7 @@ fn with_padding<'a>(wanted: &Wanted<'_>, code: &'a [u8]) -> &'a [u8] {
 
 /// Checks the parts of these functions that the compiler has put elsewhere (`name.cold`).
 fn check_parts(
-    wanted: &Wanted<'_>,
+    wanted: &TapRequest<'_>,
     symbols: &ElfSymbols<'_>,
     planned: &[(Call, u64, EntryPatch)],
     names: &[&[u8]],
@@ -223,10 +223,10 @@ fn check_parts(
 /// Prepares the taps of all functions of an allocator, or of none. `tapped` are the addresses of
 /// all functions of the module that are tapped: allocators have several names for one function.
 pub(super) fn plan(
-    wanted: &Wanted<'_>,
+    wanted: &TapRequest<'_>,
     symbols: &ElfSymbols<'_>,
     tapped: &[u64],
-) -> Result<Planned, String> {
+) -> Result<PatchPlan, String> {
     let mut planned: Vec<(Call, u64, EntryPatch)> = Vec::new();
     let mut planned_names = Vec::new();
     for function in symbols.functions() {
@@ -266,11 +266,11 @@ pub(super) fn plan(
     }
     check_parts(wanted, symbols, &planned, &planned_names)?;
     if planned.is_empty() {
-        return Ok(Planned {
+        return Ok(PatchPlan {
             jumps: Vec::new(),
             entries: Vec::new(),
             #[cfg(feature = "attach")]
-            generated: Generated {
+            generated: StubCode {
                 pages: 0..0,
                 taps: Vec::new(),
             },
@@ -343,10 +343,10 @@ pub(super) fn plan(
         allocator::redirect(entry, moved);
     }
     let entries = planned.iter().map(|&(_, entry, _)| entry).collect();
-    Ok(Planned {
+    Ok(PatchPlan {
         jumps,
         entries,
         #[cfg(feature = "attach")]
-        generated: Generated { pages, taps },
+        generated: StubCode { pages, taps },
     })
 }

@@ -40,7 +40,7 @@ impl Tap {
     /// on the thread's line: by their checks they would lay the caller's bytes once more.
     fn call(&self, registers: &Registers) -> usize {
         let thread = thread::current();
-        let _within = Within {
+        let _within = CallScope {
             thread,
             was_inside: thread.inside.replace(Inside::Ours),
             suspended: Some(thread.with_sampler(Sampler::suspend)),
@@ -52,13 +52,13 @@ impl Tap {
 }
 
 /// The time of a call of the allocator. It ends by an exception, too (`bad_alloc`).
-struct Within<'a> {
+struct CallScope<'a> {
     thread: &'a Thread,
     was_inside: Inside,
     suspended: Option<Suspended>,
 }
 
-impl Drop for Within<'_> {
+impl Drop for CallScope<'_> {
     fn drop(&mut self) {
         if let Some(suspended) = self.suspended.take() {
             self.thread.with_sampler(|line| line.resume(suspended));

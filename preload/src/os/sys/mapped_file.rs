@@ -30,8 +30,8 @@ impl MappedFile {
         Some(MappedFile { address, len })
     }
 
-    /// The bytes of the file. Whoever cuts the file short while it is read ends this process, as he
-    /// does who cuts short a program that runs.
+    /// The bytes of the file. If another process shortens the file while it is read, this process
+    /// ends, as with any mapped program.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: mapped for reading while this lives. The file is that of a loaded module.
         unsafe { std::slice::from_raw_parts(self.address as *const u8, self.len) }

@@ -13,17 +13,18 @@ const START_BELOW: u64 = 64 << 30;
 const SPAN: u64 = 1 << 40;
 /// Multiples of this size are aligned to it, as the kernel aligns them for its huge pages.
 const HUGE_PAGE: u64 = 2 << 20;
-const PAGE: u64 = 4096;
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = 4096;
 
 /// A place for a mapping of ours: an address, as a hint for the kernel; 0: none.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct MappingHint {
     pub(crate) start: u64,
     /// [`NEXT_END`] before this place was taken.
     end_before: u64,
 }
 
-impl Place {
+impl MappingHint {
     /// Makes the place available again, if it is the last one: nothing is mapped there. Otherwise a
     /// program without memory would spread its blocks over all places, and the allocator's map of
     /// addresses would grow with each one.
@@ -46,8 +47,8 @@ pub(crate) fn place_for(len: usize) -> u64 {
 ///
 /// Without a hint the kernel takes the highest gap that is large enough. That may be a gap which
 /// the program keeps free below a stack that grows (`MAP_GROWSDOWN`).
-pub(crate) fn take_place(len: usize) -> Place {
-    let none = Place {
+pub(crate) fn take_place(len: usize) -> MappingHint {
+    let none = MappingHint {
         start: 0,
         end_before: 0,
     };
@@ -77,7 +78,7 @@ pub(crate) fn take_place(len: usize) -> Place {
             Ordering::Relaxed,
             Ordering::Relaxed,
         ) {
-            Ok(_) => return Place { start, end_before },
+            Ok(_) => return MappingHint { start, end_before },
             Err(now) => end_before = now,
         }
     }
@@ -313,8 +314,8 @@ impl Drop for Stack {
     }
 }
 
-/// Replaces the memory of [`map_attachable`](super::map_attachable) by zeroed memory of this process
-/// alone.
+/// Replaces the memory of [`map_attachable`](super::map_attachable) by zeroed memory of this
+/// process alone.
 ///
 /// # Safety
 /// `address` and `len` are those of one `map_attachable`, and all remaining readers accept zeroed

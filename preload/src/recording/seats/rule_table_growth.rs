@@ -37,7 +37,7 @@ pub(super) struct TableGrowth {
 }
 
 /// The result of a request.
-pub(super) enum Outcome {
+pub(super) enum GrowthOutcome {
     /// The request is new: the writer must be woken.
     Requested,
     /// The rules have moved to the larger table.
@@ -57,12 +57,12 @@ impl TableGrowth {
 
     /// Requests room for so many rules, or moves `rules` if the table is there. Called by the
     /// thread that has the seat.
-    pub(super) fn request(&self, wanted: usize, rules: &mut Rules) -> Outcome {
+    pub(super) fn request(&self, wanted: usize, rules: &mut Rules) -> GrowthOutcome {
         match self.state.load(Ordering::Acquire) {
             NONE | OUTGROWN => {
                 self.wanted.store(wanted, Ordering::Relaxed);
                 self.state.store(REQUESTED, Ordering::Release);
-                Outcome::Requested
+                GrowthOutcome::Requested
             }
             MADE => {
                 // SAFETY: this thread has the seat, and in this state the table is its own, and
@@ -71,9 +71,9 @@ impl TableGrowth {
                     rules.move_to(larger);
                 }
                 self.state.store(OUTGROWN, Ordering::Release);
-                Outcome::Moved
+                GrowthOutcome::Moved
             }
-            _ => Outcome::Pending,
+            _ => GrowthOutcome::Pending,
         }
     }
 

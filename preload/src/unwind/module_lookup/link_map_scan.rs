@@ -12,7 +12,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{FoundModule, LinkMap};
+use super::FoundModule;
 use crate::os::{clock, link_map};
 use crate::unwind::checked_read::Memory;
 
@@ -110,11 +110,11 @@ pub(super) fn has_unknown_module(is_known: impl Fn(u64) -> bool) -> bool {
         if next == 0 {
             return false;
         }
-        let Some(map) = memory.value::<LinkMap>(next) else {
+        let Some(map) = memory.value::<link_map::Module>(next) else {
             break;
         };
         // The first is the program, which is known from the start, and may have no bias.
-        if count > 0 && !is_known(map.bias) {
+        if count > 0 && !is_known(map.bias as u64) {
             return true;
         }
         next = map.next as u64;
@@ -144,7 +144,7 @@ impl List {
             if next == 0 {
                 return Some(List(modules));
             }
-            let map: LinkMap = memory.value(next)?;
+            let map: link_map::Module = memory.value(next)?;
             modules.extend(module(memory, next, &map));
             next = map.next as u64;
         }
@@ -164,9 +164,10 @@ impl List {
 /// Returns the module of a node, if its memory begins with its ELF header, as linkers lay out
 /// shared objects. `None`: it has another layout, like programs at fixed addresses, which are known
 /// from the start.
-fn module(memory: &Memory, at: u64, map: &LinkMap) -> Option<FoundModule> {
-    let header: libc::Elf64_Ehdr = memory.value(map.bias)?;
-    let headers = super::headers_at(map.bias, memory, &header)?;
+fn module(memory: &Memory, at: u64, map: &link_map::Module) -> Option<FoundModule> {
+    let bias = map.bias as u64;
+    let header: libc::Elf64_Ehdr = memory.value(bias)?;
+    let headers = super::headers_at(bias, memory, &header)?;
     let mapped = |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD;
     let start = headers.iter().filter(mapped).map(|it| it.p_vaddr).min()?;
     let end = headers
@@ -177,10 +178,10 @@ fn module(memory: &Memory, at: u64, map: &LinkMap) -> Option<FoundModule> {
     let table = headers.iter().find(|it| it.p_type == libc::PT_GNU_EH_FRAME);
     (start & !4095 == 0).then_some(FoundModule {
         flags: 0,
-        map_start: map.bias,
-        map_end: map.bias.checked_add(end)?,
-        link_map: at as *const LinkMap,
-        eh_frame_hdr: table.map_or(0, |it| map.bias.wrapping_add(it.p_vaddr)),
+        map_start: bias,
+        map_end: bias.checked_add(end)?,
+        link_map: at as *const link_map::Module,
+        eh_frame_hdr: table.map_or(0, |it| bias.wrapping_add(it.p_vaddr)),
         reserved: [0; 7],
     })
 }

@@ -122,6 +122,6 @@ pub(crate) fn verify(
 }
 
 fn report_difference(found: &[Frame], how: &str, place: Option<Cursor>) -> ! {
-    say!("a walk report_difference, {how}: {place:x?}, found {found:x?}");
+    say!("a walk differs, {how}: {place:x?}, found {found:x?}");
     abort();
 }

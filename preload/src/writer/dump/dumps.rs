@@ -7,7 +7,7 @@ use heapprof_core::{Ledger, Pace};
 
 use crate::os::clock;
 use crate::os::diagnostics::notice;
-use crate::os::files::Unfinished;
+use crate::os::files::UnpublishedFile;
 use crate::os::sys::Errno;
 use crate::state::settings::Settings;
 use crate::state::{counters, shutdown};
@@ -40,7 +40,7 @@ pub(crate) struct Dumps {
 /// while the writer goes on.
 struct DumpInProgress {
     snapshot: Snapshot,
-    file: Unfinished,
+    file: UnpublishedFile,
     is_last: bool,
     since_ns: u64,
     written: u64,
@@ -238,10 +238,10 @@ impl Dumps {
     }
 
     /// Makes the file of the next dump.
-    fn create(&mut self) -> Result<Unfinished, Errno> {
+    fn create(&mut self) -> Result<UnpublishedFile, Errno> {
         loop {
             self.sequence += 1;
-            match Unfinished::create(&self.path()) {
+            match UnpublishedFile::create(&self.path()) {
                 // The file belongs to a process that was killed, and had our process id.
                 Err(Errno(libc::EEXIST)) if self.sequence < 9999 => {}
                 made => return made,

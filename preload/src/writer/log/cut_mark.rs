@@ -20,7 +20,7 @@ use heapprof_format::{EndFrame, EndReason};
 
 use crate::os::backoff::Backoff;
 use crate::os::clock;
-use crate::os::files::Appended;
+use crate::os::files::AppendFile;
 
 const IDLE: u8 = 0;
 const WRITING: u8 = 1;
@@ -52,7 +52,7 @@ impl Pen {
     }
 
     /// Notes how the log is now, and the sequence number of its next frame.
-    pub(crate) fn note(&self, log: &Appended, sequence: u32) {
+    pub(crate) fn note(&self, log: &AppendFile, sequence: u32) {
         for (place, value) in FILE.iter().zip(log.identity()) {
             place.store(value, Ordering::Relaxed);
         }
@@ -106,7 +106,7 @@ pub(crate) fn put(mut patience: Backoff) -> bool {
         // SAFETY: a C string that `begin` leaked.
         let path = unsafe { CStr::from_ptr(path) };
         // If the write fails, a reader sees a log without an end.
-        let _ = Appended::append_to(path, [device, inode, len], frame.bytes());
+        let _ = AppendFile::append_to(path, [device, inode, len], frame.bytes());
     }
     true
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use heapprof_core::{CoarseHistory, Freed, Ledger, NoUsualSink, Origin, Sampled, Sink};
 use heapprof_format::{Checkpoint, Counter, Encoder, FILE_HEADER};
 
-use crate::os::files::{AppendError, Appended};
+use crate::os::files::{AppendError, AppendFile};
 use crate::os::sys::Errno;
 use crate::recording::request_word::{self, FINISH};
 use crate::recording::session::Session;
@@ -226,7 +226,7 @@ impl Rotation {
         stacks: &[Option<KeptStack>],
         counters: &[(Counter, u64)],
         (source, session): (&mut EventSource, &Session),
-    ) -> Result<(Appended, Encoder), Abort> {
+    ) -> Result<(AppendFile, Encoder), Abort> {
         let mut next = self
             .segments
             .create(&output.base)

@@ -22,7 +22,7 @@ use heapprof_format::MAX_FRAME_LEN;
 
 use crate::os::diagnostics::notice;
 use crate::os::fd_table;
-use crate::os::files::{self, AppendError, Appended};
+use crate::os::files::{self, AppendError, AppendFile};
 use crate::os::sys::Errno;
 
 /// The most bytes of a frame, whatever the bound: readers take a frame beyond the format's limit
@@ -39,7 +39,7 @@ pub(crate) struct Segments {
     /// The bytes of all segments that were ever closed.
     pub(crate) bytes_before: u64,
     /// The closed segments that exist, the oldest first.
-    closed: VecDeque<Appended>,
+    closed: VecDeque<AppendFile>,
     closed_bytes: u64,
     /// The number in the next file's name.
     file_number: u32,
@@ -115,10 +115,10 @@ impl Segments {
     }
 
     /// Makes the file of the next segment, of the log at `base`.
-    pub(crate) fn create(&mut self, base: &[u8]) -> Result<Appended, Errno> {
+    pub(crate) fn create(&mut self, base: &[u8]) -> Result<AppendFile, Errno> {
         loop {
             let ending = format!(".{:04}.heaplog", self.file_number);
-            let made = Appended::create(&[base, ending.as_bytes()].concat());
+            let made = AppendFile::create(&[base, ending.as_bytes()].concat());
             match made {
                 // The file belongs to another program: keep it, and take the next number.
                 Err(Errno(libc::EEXIST)) if self.file_number < 1_000_000_000 => {
@@ -137,9 +137,9 @@ impl Segments {
     /// Makes `next`, which is whole, the segment that is appended to, in place of `current`.
     pub(crate) fn close(
         &mut self,
-        current: &mut Appended,
-        mut next: Appended,
-    ) -> Result<(), (Appended, AppendError)> {
+        current: &mut AppendFile,
+        mut next: AppendFile,
+    ) -> Result<(), (AppendFile, AppendError)> {
         // First: under its new name, other programs may move it away.
         if fd_table::is_separate() {
             next.hold();

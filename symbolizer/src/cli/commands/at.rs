@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(value_name = "LOG|PID")]
     source: PathBuf,
 
-    /// JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 

@@ -12,14 +12,14 @@ use crate::cli::options::quantity;
 use crate::cli::output::failure::Failure;
 
 const AFTER: &str = "\
-Blocks that were allocated before are not known, and neither are their frees: all numbers are since
-heapprof was attached. The log is written by the process, so its user must be permitted to write
+All numbers are since heapprof was attached: blocks that were allocated before are unknown, and
+their frees change nothing. The log is written by the process, so its user must be permitted to write
 there. A forked child of the process is not recorded.
 
 It works on 64-bit x86 programs of glibc 2.34 and later, linked dynamically, for the user of the
 process (if the system permits tracing) and for root. Nothing is sent to the process; its threads
-are stopped twice, for some milliseconds. If this program is killed, the process goes on, and so
-does the recording; heapprof detach ends it.";
+are stopped twice, for some milliseconds. If this program is killed, the process and the recording
+go on; heapprof detach ends the recording.";
 
 /// Record a process that runs already
 ///

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long)]
     overwrite: bool,
 
-    /// Where to write it; - is standard output [default: FILE with .tar in place of its extension,
+    /// Write to this file; - is standard output [default: FILE with .tar in place of its extension,
     /// in the current folder, where only a bundle of the same profile is replaced]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
 
-    /// The budget
+    /// Read the limits from this file
     #[arg(short, long, value_name = "TOML", default_value = "heapprof.toml")]
     budget: PathBuf,
 
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long)]
     allow_inconclusive: bool,
 
-    /// JSON, with the verdict on each limit
+    /// Print JSON, with the verdict on each limit
     #[arg(long)]
     json: bool,
 }

@@ -41,7 +41,7 @@ enum What {
     },
     /// Name this moment, for --at, --from and --to
     Mark {
-        /// Name of the mark
+        /// Name of the marker
         #[arg(value_name = "NAME", value_parser = name_of_mark)]
         name: String,
     },
@@ -67,7 +67,7 @@ enum With {
 
 fn name_of_mark(text: &str) -> Result<String, String> {
     match text.trim() {
-        "" => Err("a mark needs a name, such as deploy".into()),
+        "" => Err("a marker needs a name, such as deploy".into()),
         _ => Ok(text.to_owned()),
     }
 }

@@ -76,7 +76,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     age: Age,
 
-    /// How many sites to show; 0 for all
+    /// Show this many sites; 0 for all
     #[arg(short, long, value_name = "N", default_value_t = 20, value_parser = count, allow_negative_numbers = true)]
     number: usize,
 
@@ -115,7 +115,7 @@ pub(crate) struct Args {
     #[arg(long)]
     force: bool,
 
-    /// JSON, with exact numbers
+    /// Print JSON, with exact numbers
     #[arg(long, conflicts_with = "format")]
     json: bool,
 
@@ -123,15 +123,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["flamegraph", "folded"])]
     format: Option<Format>,
 
-    /// A flame graph (SVG) of what changed: red grew, blue shrank, grey may be noise
+    /// Draw a flame graph (SVG) of what changed: red grew, blue shrank, grey may be noise
     #[arg(long, conflicts_with_all = ["json", "folded"])]
     flamegraph: bool,
 
-    /// `stack before after` lines, for other programs' differential flame graphs
+    /// Print `stack before after` lines, for other programs' differential flame graphs
     #[arg(long, conflicts_with = "json")]
     folded: bool,
 
-    /// Where to write it; - is standard output [default: -]
+    /// Write to this file; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 

@@ -35,11 +35,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "AMOUNT", required_unless_present_any = ["every_in_use", "every_freed"], value_parser = every, allow_hyphen_values = true)]
     every: Vec<Every>,
 
-    /// Whenever bytes in use exceed those of the highest dump by so many
+    /// Write a dump whenever bytes in use exceed those of the highest dump by so many
     #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
     every_in_use: Option<u64>,
 
-    /// Every so many bytes freed
+    /// Write a dump for every so many bytes freed
     #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
     every_freed: Option<u64>,
 
@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = count, allow_negative_numbers = true)]
     most_dumps: usize,
 
-    /// Where to write them [default: the log's path without .heaplog]
+    /// Write files whose names begin so [default: the log's path without .heaplog]
     #[arg(short, long, value_name = "PREFIX")]
     output: Option<PathBuf>,
 }
@@ -205,7 +205,7 @@ impl Files {
     }
 }
 
-/// Whoever reads no more of that (`| head`) wants the dumps all the same.
+/// A reader that ends early (`| head`) wants the dumps all the same.
 fn say_where(path: &Path, reason: &str) -> Result<(), Failure> {
     let path = path.display().to_string();
     match writeln!(io::stdout().lock(), "{}: {reason}", Printable(&path)) {

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     places: SymbolArgs,
 
-    /// JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -224,7 +224,7 @@ impl Text<'_> {
             .map(|line| format!("{} {}", Bytes(line.bytes as f64), line.name))
             .collect();
         let text = format!(
-            "Of {} resident, most is in no block: {}",
+            "Most of {} resident is in no block: {}",
             Bytes(memory.resident as f64),
             lines.join(", ")
         );

@@ -17,7 +17,8 @@ use crate::cli::output::notes::note_circumstances;
 
 /// Write the profile in a form that other programs read
 ///
-/// pprof and otlp have all metrics that the file tells: of a log, those of the past as well.
+/// pprof and otlp have all metrics of blocks that the file tells: of a log, those of the past as
+/// well. With -m and a metric of pages, pprof has the four of pages, too, as of their reading.
 /// `heapprof push` sends the four that can be added up over time.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FORMAT", value_parser = choice::<Format>())]
     format: Format,
 
-    /// Where to write it; - is standard output [default: -]
+    /// Write to this file; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 

@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", default_value = "95", value_parser = confidence::parse, allow_negative_numbers = true)]
     confidence: Confidence,
 
-    /// JSON, with all of it
+    /// Print JSON, with all of it
     #[arg(long)]
     json: bool,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(value_name = "LOG", required = true)]
     files: Vec<PathBuf>,
 
-    /// Where to write the joined log; - is standard output
+    /// Write the joined log to this file; - is standard output
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
 }

@@ -62,7 +62,7 @@ pub(crate) struct Args {
     )]
     title: String,
 
-    /// Where to write it; - is standard output [default: the first LOG with .html in place of its
+    /// Write to this file; - is standard output [default: the first LOG with .html in place of its
     /// extension, in the current folder, where only a report of the same logs is replaced]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     at: Option<String>,
 
-    /// JSON
+    /// Print JSON
     #[arg(long)]
     json: bool,
 

@@ -58,10 +58,10 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "BYTES", value_parser = interval, allow_negative_numbers = true)]
     interval: Option<u64>,
 
-    /// Begin file names so, and also write gperftools dumps: PREFIX.heaplog, PREFIX.0001.heap, …;
-    /// of programs that the program starts, PREFIX_PID.PROGRAM.heaplog, …; in a folder that exists,
-    /// FOLDER/heapprof.PROGRAM.PID.heaplog, …
-    /// [default: ./heapprof.PROGRAM.PID.heaplog and no dumps]
+    /// Begin the names of files with PREFIX, and also write gperftools dumps: PREFIX.heaplog,
+    /// PREFIX.0001.heap, …; of programs that the program starts, PREFIX_PID.PROGRAM.heaplog, …; in
+    /// a folder that exists, FOLDER/heapprof.PROGRAM.PID.heaplog, … [default:
+    /// ./heapprof.PROGRAM.PID.heaplog and no dumps]
     #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
     prefix: Option<PathBuf>,
 
@@ -124,7 +124,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_kept_names: bool,
 
-    /// Let the profiler say a line at its start and at its end
+    /// Print a line of the profiler at its start and at its end
     #[arg(short, long)]
     verbose: bool,
 
@@ -140,7 +140,7 @@ pub(crate) struct Args {
 /// The allocator that serves the program.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Allocator {
-    /// That of heapprof, which is mostly faster than others
+    /// heapprof's jemalloc
     Jemalloc,
     /// The one that serves the program without heapprof
     Program,

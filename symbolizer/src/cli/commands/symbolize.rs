@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
 
-    /// Where to write it; - is standard output [default: -]
+    /// Write to this file; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }

@@ -51,19 +51,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = number_of_steps, allow_negative_numbers = true)]
     steps: Option<usize>,
 
-    /// Comma-separated values
+    /// Print comma-separated values
     #[arg(long, conflicts_with = "svg")]
     csv: bool,
 
-    /// A picture (SVG)
+    /// Draw a picture (SVG)
     #[arg(long)]
     svg: bool,
 
-    /// JSON
+    /// Print JSON
     #[arg(long, conflicts_with_all = ["csv", "svg"])]
     json: bool,
 
-    /// Where to write it; - is standard output [default: -]
+    /// Write to this file; - is standard output [default: -]
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 }

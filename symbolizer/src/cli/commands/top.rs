@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "GROUP", value_parser = choice::by())]
     by: Option<By>,
 
-    /// How many lines to show; 0 for all
+    /// Show this many lines; 0 for all
     #[arg(short, long, value_name = "N", default_value_t = 20, value_parser = count, allow_negative_numbers = true)]
     number: usize,
 
@@ -77,11 +77,11 @@ pub(crate) struct Args {
     #[arg(long, requires = "fail_above")]
     allow_inconclusive: bool,
 
-    /// JSON, with all four metrics of each line and exact numbers
+    /// Print JSON, with all four metrics of each line and exact numbers
     #[arg(long)]
     json: bool,
 
-    /// CSV, with the same numbers
+    /// Print CSV, with the same numbers
     #[arg(long, conflicts_with = "json")]
     csv: bool,
 }

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent, allow_negative_numbers = true)]
     min: f64,
 
-    /// How many calls deep to go; 0 for all the way
+    /// Show this many calls deep; 0 for all
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = count, allow_negative_numbers = true)]
     depth: usize,
 
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long)]
     all_frames: bool,
 
-    /// JSON, with all four metrics and all branches
+    /// Print JSON, with all four metrics and all branches
     #[arg(long)]
     json: bool,
 }

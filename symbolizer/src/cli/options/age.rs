@@ -9,8 +9,8 @@ use crate::cli::output::failure::Failure;
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Age {
-    /// Only blocks that have lived for at least TIME (30s, 10m, 24h) at the end, or at --at. Leaks
-    /// grow old
+    /// Keep only blocks that have lived for at least TIME (30s, 10m, 24h) at the end, or at --at.
+    /// Leaks grow old
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true, conflicts_with_all = ["from", "to"], help_heading = "When")]
     older_than: Option<u64>,
 }

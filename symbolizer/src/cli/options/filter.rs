@@ -14,7 +14,7 @@ use crate::cli::output::say;
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct FilterArgs {
-    /// Only stacks with a frame whose function, file or module matches
+    /// Keep only stacks with a frame whose function, file or module matches
     #[arg(long, value_name = "REGEX", value_parser = regex, help_heading = "Filters")]
     focus: Option<Regex>,
 
@@ -36,8 +36,8 @@ pub(crate) struct FilterArgs {
 /// The filter by labels, which needs no names.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct LabelArgs {
-    /// Only what was allocated under that label of the program: tenant=acme. Several must all hold;
-    /// "(none)" is the value of what has no such label
+    /// Keep only what was allocated under that label of the program: tenant=acme. Several must all
+    /// hold; "(none)" is the value of what has no such label
     #[arg(long = "where", value_name = "KEY=VALUE", value_parser = label, help_heading = "Filters")]
     labels: Vec<(String, String)>,
 }

@@ -9,13 +9,13 @@ use crate::cli::output::failure::Failure;
 /// Options that say which blocks count as temporary.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TemporaryArgs {
-    /// A temporary block is one freed up to so long after it was allocated [default: 10ms, unless
+    /// Count blocks as temporary that are freed within this time [default: 10ms, unless
     /// --within-allocations is given]
     #[arg(long, value_name = "TIME", value_parser = time, allow_hyphen_values = true)]
     within: Option<u64>,
 
-    /// Or one freed before its thread's next N allocations; 1: before the next one. When sampled,
-    /// they are estimated by the thread's samples in between
+    /// Count blocks as temporary that are freed before their thread's next N allocations; 1: before
+    /// the next one. When sampled, they are estimated by the thread's samples in between
     #[arg(long, value_name = "N", value_parser = allocations, allow_negative_numbers = true)]
     within_allocations: Option<u64>,
 }

@@ -14,8 +14,8 @@ pub(crate) struct TimeArgs {
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true, conflicts_with_all = ["from", "to"], help_heading = "When")]
     at: Option<String>,
 
-    /// Only what was allocated after this moment [default: start]; "in use" is then what of it was
-    /// still there at the window's end
+    /// Keep only what was allocated after this moment [default: start]; "in use" is then what of it
+    /// was still there at the window's end
     #[arg(
         long,
         value_name = "MOMENT",
@@ -24,7 +24,7 @@ pub(crate) struct TimeArgs {
     )]
     from: Option<String>,
 
-    /// Only what was allocated up to this moment [default: end]
+    /// Keep only what was allocated up to this moment [default: end]
     #[arg(
         long,
         value_name = "MOMENT",

@@ -78,8 +78,8 @@ impl Unfinished {
             None => link(&self.file, path),
             Some(partial) => match fs::hard_link(partial, path) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    // A file system without links. Whoever takes the name first has it; ours is
-                    // whole.
+                    // A file system without links. The first process to take the name has it;
+                    // ours is whole.
                     File::create_new(path)?;
                     fs::rename(partial, path)
                 }

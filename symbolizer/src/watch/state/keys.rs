@@ -248,7 +248,7 @@ impl State {
                 self.mode = Mode::Lines;
                 let name = name.trim();
                 if name.is_empty() {
-                    self.message = Some(("a mark needs a name: nothing is marked".into(), true));
+                    self.message = Some(("a marker needs a name: nothing is marked".into(), true));
                     return None;
                 }
                 return Some(self.ask(&format!("mark {name}")));
