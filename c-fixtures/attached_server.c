@@ -333,6 +333,7 @@ int main(int argc, char **argv) {
             char *gone = mmap(NULL, count, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             stale = gone + 16; /* where malloc's large blocks begin */
             munmap(gone, count);
+            (void)stale;
         } else if (sscanf(line, "storm %d", &library.cycles) == 1) {
             pthread_create(&stormy, NULL, cycle, &library);
         } else if (strncmp(line, "calm", 4) == 0) {

@@ -345,7 +345,7 @@ fn moments_that_make_no_sense_are_left_out() {
 
 /// A year of a large heap: as many bytes in each segment, and in memory.
 #[test]
-fn a_year_takes_less_than_200_kilobytes_of_each_segment() {
+fn a_year_takes_less_than_210_kilobytes_of_each_segment() {
     let mut history = CoarseHistory::new(MINUTE, CoarseHistory::MOST);
     let mut encoder = Encoder::new();
     let mut longest = 0;
@@ -373,7 +373,7 @@ fn a_year_takes_less_than_200_kilobytes_of_each_segment() {
             longest = longest.max(encoder.finish().len());
         }
     }
-    assert!((150_000..200_000).contains(&longest), "{longest} bytes");
+    assert!((150_000..210_000).contains(&longest), "{longest} bytes");
     assert!(longest < MAX_FRAME_LEN);
     // The library reckons with so many bytes for a moment.
     assert!(longest <= CoarseHistory::MOST * 96, "{longest} bytes");
