@@ -4,7 +4,8 @@
 //! This crate opens no file, reads no clock, ignores the environment and maps no memory: the caller
 //! passes time, randomness and memory in. So every piece runs under a test, a fuzzer or miri. The
 //! two users cannot disagree: the writer inside the process and the reader of a log fold events
-//! with the same [`Ledger`], and weigh samples with the same [`Weight`].
+//! with the same [`Ledger`], and weigh samples with the same [`Weight`]. docs/glossary.md defines
+//! the words that are this project's own.
 //!
 //! Pieces that run for every allocation or free:
 //!

@@ -6,6 +6,7 @@
 //! to the file. [`Reader`] takes the bytes of a file and returns the records in order, up to the
 //! end or the first byte that cannot be trusted. Both sides live in this crate, so that neither can
 //! drift from the other. The crate opens no file, reads no clock and does not look at the process.
+//! docs/glossary.md defines the words that are this project's own.
 //!
 //! # The file
 //!

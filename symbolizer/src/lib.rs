@@ -36,7 +36,8 @@
 //! | [`watch`] | a log that grows, in a terminal | up to `input` |
 //! | `cli` (the binary) | the command line | all |
 //!
-//! `scripts/check-layers` keeps this order.
+//! `scripts/check-layers` keeps this order. docs/glossary.md defines the words that are this
+//! project's own.
 
 pub mod attach;
 pub mod control;

@@ -28,7 +28,7 @@ use crate::os::backoff::{self, Backoff};
 use crate::recording::request_word::{self, SEATS};
 use crate::recording::sampled_blocks::Spot;
 use crate::state::thread::Thread;
-use crate::unwind::modules::{Hazard, Snapshot};
+use crate::unwind::modules::{Hazard, ModuleSnapshot};
 use crate::unwind::walker::Walker;
 use lease::Lease;
 use rule_table_growth::{GrowthOutcome, TableGrowth};
@@ -360,7 +360,7 @@ pub(crate) fn are_idle() -> bool {
 }
 
 /// Returns true if a walk may be reading that snapshot.
-pub(crate) fn may_be_reading(snapshot: *mut Snapshot) -> bool {
+pub(crate) fn may_be_reading(snapshot: *mut ModuleSnapshot) -> bool {
     slots().any(|slot| slot.hazard.names(snapshot))
 }
 

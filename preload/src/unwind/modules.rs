@@ -72,7 +72,7 @@ const MAX_UNLOADED: usize = 128;
 
 /// All modules that are known at one time.
 #[derive(Clone)]
-pub(crate) struct Snapshot {
+pub(crate) struct ModuleSnapshot {
     /// Sorted by address.
     entries: Vec<ModuleEntry>,
     /// Unloaded modules, the oldest first.
@@ -82,10 +82,10 @@ pub(crate) struct Snapshot {
     /// [`FORKS`].
     closed: u32,
     /// Next in the list of replaced snapshots.
-    retired_next: *mut Snapshot,
+    retired_next: *mut ModuleSnapshot,
 }
 
-impl Snapshot {
+impl ModuleSnapshot {
     /// Returns the era in which every module was last known to be loaded.
     pub(crate) fn era(&self) -> u32 {
         self.closed.wrapping_add(FORKS.load(Ordering::Relaxed))
@@ -117,9 +117,9 @@ impl Snapshot {
 
 /// The snapshot in force. Replaced under `CHANGING`; read by walks through the hazard pointer of
 /// their seat.
-static CURRENT: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
+static CURRENT: AtomicPtr<ModuleSnapshot> = AtomicPtr::new(std::ptr::null_mut());
 /// Replaced snapshots that a walk may still hold; the writer frees them.
-static RETIRED: AtomicPtr<Snapshot> = AtomicPtr::new(std::ptr::null_mut());
+static RETIRED: AtomicPtr<ModuleSnapshot> = AtomicPtr::new(std::ptr::null_mut());
 /// Held while a snapshot is being replaced.
 static CHANGING: AtomicBool = AtomicBool::new(false);
 /// Number of `dlclose` calls so far, plus the number of forks that led to this process.
@@ -129,13 +129,13 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Next module number.
 static NEXT_NUMBER: AtomicU32 = AtomicU32::new(0);
 /// Returns the snapshot in force.
-pub(crate) fn current() -> *mut Snapshot {
+pub(crate) fn current() -> *mut ModuleSnapshot {
     CURRENT.load(Ordering::SeqCst)
 }
 
 /// A hazard pointer: the snapshot that one walk may be reading, which [`free_retired`] therefore
 /// keeps.
-pub(crate) struct Hazard(AtomicPtr<Snapshot>);
+pub(crate) struct Hazard(AtomicPtr<ModuleSnapshot>);
 
 impl Hazard {
     pub(crate) const fn new() -> Hazard {
@@ -144,7 +144,7 @@ impl Hazard {
 
     /// Publishes the snapshot in force as being read, and returns it. It stays valid until the next
     /// call, or [`clear`](Self::clear). Only the walk that owns the hazard pointer calls this.
-    pub(crate) fn protect(&self) -> Option<&Snapshot> {
+    pub(crate) fn protect(&self) -> Option<&ModuleSnapshot> {
         loop {
             let snapshot = current();
             // Sequentially consistent, like the replacement and the writer's reads of the hazard
@@ -164,14 +164,14 @@ impl Hazard {
     }
 
     /// Returns true if a walk may be reading that snapshot.
-    pub(crate) fn names(&self, snapshot: *mut Snapshot) -> bool {
+    pub(crate) fn names(&self, snapshot: *mut ModuleSnapshot) -> bool {
         self.0.load(Ordering::SeqCst) == snapshot
     }
 }
 
 /// Returns true if a module may have been unloaded after the snapshot's last validation.
 #[inline]
-pub(crate) fn is_stale(snapshot: &Snapshot) -> bool {
+pub(crate) fn is_stale(snapshot: &ModuleSnapshot) -> bool {
     snapshot.era() != era()
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn after_fork() {
 /// At boot, in a constructor: reads the loader's list.
 pub(crate) fn discover_all(_: &Entered) {
     module_lookup::prepare();
-    let mut snapshot = Snapshot {
+    let mut snapshot = ModuleSnapshot {
         entries: Vec::new(),
         unloaded: Vec::new(),
         unwinder: UnwinderNative::new(),
@@ -214,7 +214,7 @@ pub(crate) fn discover_all(_: &Entered) {
 
 unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _: usize, data: *mut c_void) -> c_int {
     // SAFETY: the loader passes an info that is valid for the call, and returns our own snapshot.
-    let (info, snapshot) = unsafe { (&*info, &mut *data.cast::<Snapshot>()) };
+    let (info, snapshot) = unsafe { (&*info, &mut *data.cast::<ModuleSnapshot>()) };
     if info.dlpi_phdr.is_null() {
         return 0;
     }
@@ -271,7 +271,7 @@ pub(crate) fn discover(_: &Entered, address: u64) -> bool {
 
 /// Adds the module around `address`, loaded after boot, and other modules found on the way. Returns
 /// false if nothing is found, or if the module is being unloaded.
-fn add_module_at(snapshot: &mut Snapshot, address: u64) -> bool {
+fn add_module_at(snapshot: &mut ModuleSnapshot, address: u64) -> bool {
     if !module_lookup::has_unknown_module(|start| {
         snapshot.entries.iter().any(|it| it.range.start == start)
     }) {
@@ -343,7 +343,7 @@ pub(crate) fn revalidate(_: &Entered) {
 
 /// Removes the modules that are unloaded. Returns false if there is none.
 fn remove_modules(
-    snapshot: &mut Snapshot,
+    snapshot: &mut ModuleSnapshot,
     mut is_unloaded: impl FnMut(&ModuleEntry) -> bool,
 ) -> bool {
     let removed: Vec<ModuleEntry> = snapshot
@@ -379,7 +379,7 @@ impl Unloaded {
 /// Returns the number of a module that is loaded, and whether the load must be announced. Modules
 /// that had its place before are unloaded for good.
 fn number_of(
-    snapshot: &mut Snapshot,
+    snapshot: &mut ModuleSnapshot,
     range: &Range<u64>,
     table: u64,
     identity: u64,
@@ -400,11 +400,11 @@ fn number_of(
 /// Replaces the snapshot by a changed copy. Returns false if `edit` returns false, or if another
 /// thread holds the flag for long. In the second case this sample's walk ends early, with that
 /// reason.
-fn change(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
+fn change(edit: impl FnOnce(&mut ModuleSnapshot) -> bool) -> bool {
     private_stack::run(|| change_on_this_stack(edit))
 }
 
-fn change_on_this_stack(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
+fn change_on_this_stack(edit: impl FnOnce(&mut ModuleSnapshot) -> bool) -> bool {
     let mut backoff = Backoff::with_limit(backoff::SHORT_NS);
     while CHANGING.swap(true, Ordering::Acquire) {
         if !backoff.pause() {
@@ -428,7 +428,7 @@ fn change_on_this_stack(edit: impl FnOnce(&mut Snapshot) -> bool) -> bool {
     changed
 }
 
-fn retire(snapshot: *mut Snapshot) {
+fn retire(snapshot: *mut ModuleSnapshot) {
     let mut head = RETIRED.load(Ordering::Relaxed);
     loop {
         // SAFETY: retired by us, still allocated; walks do not read this field.
@@ -441,7 +441,7 @@ fn retire(snapshot: *mut Snapshot) {
 }
 
 /// Frees the replaced snapshots that no walk holds, as `held` tells. Called by the writer alone.
-pub(crate) fn free_retired(held: impl Fn(*mut Snapshot) -> bool) {
+pub(crate) fn free_retired(held: impl Fn(*mut ModuleSnapshot) -> bool) {
     let mut next = RETIRED.swap(std::ptr::null_mut(), Ordering::AcqRel);
     while !next.is_null() {
         let snapshot = next;
@@ -475,7 +475,7 @@ unsafe fn name_of<'a>(name: *const c_char) -> &'a [u8] {
 ///
 /// # Safety
 /// The module is loaded and stays for ever, or its image is read by checked reads.
-unsafe fn add(snapshot: &mut Snapshot, image: &Image) -> bool {
+unsafe fn add(snapshot: &mut ModuleSnapshot, image: &Image) -> bool {
     let segments = image.segments();
     let (Some(first), Some(last)) = (segments.first(), segments.last()) else {
         return false;

@@ -344,7 +344,7 @@ impl Walk {
         &mut self,
         entered: &Entered,
         walker: &mut Walker,
-        snapshot: &modules::Snapshot,
+        snapshot: &modules::ModuleSnapshot,
     ) -> Pause {
         loop {
             let place = self.place;
@@ -529,7 +529,7 @@ impl Walk {
     fn cross_unknown(
         &mut self,
         walker: &mut Walker,
-        snapshot: &modules::Snapshot,
+        snapshot: &modules::ModuleSnapshot,
     ) -> Option<WalkEnd> {
         if walker.memos.chosen().depth(&walker.new_frames) + 1 >= self.depth {
             return Some(WalkEnd::TooDeep);
@@ -580,7 +580,7 @@ fn place_of_code(place: Cursor) -> Option<FrameAddress> {
 /// Returns the rule by which framehop has just unwound a frame at that address.
 #[cold]
 fn rule_of(
-    snapshot: &modules::Snapshot,
+    snapshot: &modules::ModuleSnapshot,
     cache: &mut CacheNative<CfiStorage>,
     at: FrameAddress,
     module: u32,

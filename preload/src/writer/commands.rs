@@ -16,7 +16,7 @@ use crate::recording::session::Session;
 use crate::state::settings::MAX_INTERVAL;
 use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::Dumps;
-use crate::writer::dump::snapshot::{Context, Snapshot};
+use crate::writer::dump::snapshot::{Context, DumpSnapshot};
 use crate::writer::kept_stacks::KeptStack;
 use crate::writer::memory_readings::Cause;
 use heapprof_core::{Ledger, RateLimit};
@@ -215,7 +215,7 @@ impl Writer {
             unloaded: &self.unloaded,
             comments,
         };
-        let taken = Snapshot::take("GetHeapProfile", context, || !shutdown::is_too_late_for(0));
+        let taken = DumpSnapshot::take("GetHeapProfile", context, || !shutdown::is_too_late_for(0));
         let mut snapshot = taken.ok_or("the program is ending")?;
         let mut text = Vec::new();
         while let Some(piece) = snapshot.piece(stacks) {

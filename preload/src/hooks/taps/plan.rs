@@ -8,7 +8,7 @@ use std::ops::Range;
 use heapprof_core::{EntryPatch, Filter, Refusal};
 
 use super::functions::{Call, Family, is_usual};
-use super::tapped_function::{Tap, due_stub, undecided_stub};
+use super::tapped_function::{FunctionTap, due_stub, undecided_stub};
 use super::user_functions::Named;
 #[cfg(feature = "attach")]
 use crate::allocator;
@@ -93,7 +93,7 @@ pub(super) struct PatchPlan {
 #[derive(Clone)]
 pub(super) struct StubCode {
     pages: Range<u64>,
-    taps: Vec<*mut Tap>,
+    taps: Vec<*mut FunctionTap>,
 }
 
 // SAFETY: a tap is only read, by any thread, until it is freed by its owner.
@@ -292,7 +292,7 @@ pub(super) fn plan(
         let first = if check.len() == 0 { TAIL } else { check.len() };
         let start = generated.address();
         let moved_at = start + first as u64;
-        let tap = Box::into_raw(Box::new(Tap {
+        let tap = Box::into_raw(Box::new(FunctionTap {
             call: *call,
             entry: *entry,
             moved: moved_at,

@@ -27,7 +27,7 @@ pub(super) fn watch_loader(watcher: fn()) {
 }
 
 /// A tapped function.
-pub(super) struct Tap {
+pub(super) struct FunctionTap {
     pub(super) call: Call,
     /// The address of the function.
     pub(super) entry: u64,
@@ -35,7 +35,7 @@ pub(super) struct Tap {
     pub(super) moved: u64,
 }
 
-impl Tap {
+impl FunctionTap {
     /// Calls the function. Blocks that are allocated in the call are not recorded, and lay nothing
     /// on the thread's line: by their checks they would lay the caller's bytes once more.
     fn call(&self, registers: &Registers) -> usize {
@@ -80,7 +80,7 @@ tap_entry_stub! {
 /// Serves an allocation for which the countdown has expired.
 unsafe extern "C-unwind" fn allocation_is_due(
     registers: &Registers,
-    tap: &Tap,
+    tap: &FunctionTap,
     sp: *const u64,
     bp: u64,
 ) -> usize {
@@ -110,7 +110,7 @@ unsafe extern "C-unwind" fn allocation_is_due(
 /// Serves a call of a tapped function. `sp` and `bp` are the registers at its entry.
 unsafe extern "C-unwind" fn tapped(
     registers: &Registers,
-    tap: &Tap,
+    tap: &FunctionTap,
     sp: *const u64,
     bp: u64,
 ) -> usize {
@@ -185,13 +185,13 @@ unsafe extern "C-unwind" fn tapped(
         }
         Call::Unload => {
             // Blocks that destructors of the library allocate are the program's.
-            // SAFETY: as in `Tap::call`.
+            // SAFETY: as in `FunctionTap::call`.
             let answer = unsafe { call_moved(registers, tap.moved) };
             modules::note_dlclose();
             answer
         }
         Call::Announce => {
-            // SAFETY: as in `Tap::call`. The function does nothing.
+            // SAFETY: as in `FunctionTap::call`. The function does nothing.
             let answer = unsafe { call_moved(registers, tap.moved) };
             if let Some(watcher) = WATCHER.get() {
                 watcher();
@@ -210,7 +210,7 @@ unsafe extern "C-unwind" fn tapped(
         Call::AllocateWithin { function, buffer } => {
             let position = || thread::current().with_sampler(|line| line.position());
             let before = position();
-            // SAFETY: as in `Tap::call`. The function's own calls are recorded.
+            // SAFETY: as in `FunctionTap::call`. The function's own calls are recorded.
             let block = unsafe { call_moved(registers, tap.moved) };
             let is_new = block != 0 && buffer.is_none_or(|buffer| argument(buffer) == 0);
             if is_new && !is_nested() && position() == before {
@@ -270,7 +270,7 @@ fn end_sample(address: usize) {
     }
 }
 
-impl Tap {
+impl FunctionTap {
     /// Returns a PC in the function.
     fn pc(&self) -> u64 {
         self.entry + 1

@@ -11,7 +11,7 @@ use crate::os::files::UnpublishedFile;
 use crate::os::sys::Errno;
 use crate::state::settings::Settings;
 use crate::state::{counters, shutdown};
-use crate::writer::dump::snapshot::{Context, Snapshot};
+use crate::writer::dump::snapshot::{Context, DumpSnapshot};
 use crate::writer::kept_stacks::KeptStack;
 
 /// When to write dumps, and the state of the last one.
@@ -39,7 +39,7 @@ pub(crate) struct Dumps {
 /// A dump that is being written: a snapshot of the event that called for it, written piece by piece
 /// while the writer goes on.
 struct DumpInProgress {
-    snapshot: Snapshot,
+    snapshot: DumpSnapshot,
     file: UnpublishedFile,
     is_last: bool,
     since_ns: u64,
@@ -166,7 +166,7 @@ impl Dumps {
         let dumps = if is_last { 1 } else { 2 };
         let takes_ns = pace().takes_ns(expected_bytes * dumps, 0, 0);
         let taken = (!shutdown::is_too_late_for(takes_ns))
-            .then(|| Snapshot::take(why, context, || !shutdown::is_too_late_for(0)));
+            .then(|| DumpSnapshot::take(why, context, || !shutdown::is_too_late_for(0)));
         let Some(snapshot) = taken.flatten() else {
             return Err(self.count_loss(Failure::Ending, is_last));
         };

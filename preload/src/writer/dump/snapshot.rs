@@ -1,4 +1,4 @@
-//! Snapshot: the content of a dump at one moment, before it is text.
+//! Dump snapshot: the content of a dump at one moment, before it is text.
 //!
 //! The numbers are copied, and stacks are named by number. The text, which is many times as long,
 //! is made piece by piece and never exists as a whole. So a large dump takes little memory, and can
@@ -42,18 +42,18 @@ pub(crate) fn expected_bytes(lines: usize, stacks: usize, frames: u64) -> u64 {
     lines * LINE_BYTES as u64 + addresses as u64 * ADDRESS_BYTES as u64
 }
 
-struct SnapshotLine {
+struct DumpLine {
     numbers: DumpNumbers,
     stack: u32,
 }
 
-const _: () = assert!(size_of::<SnapshotLine>() == 40);
+const _: () = assert!(size_of::<DumpLine>() == 40);
 
 /// The content of one dump. See the module's text.
-pub(crate) struct Snapshot {
+pub(crate) struct DumpSnapshot {
     comments: Vec<String>,
     sum: DumpNumbers,
-    lines: Vec<SnapshotLine>,
+    lines: Vec<DumpLine>,
     mappings: Vec<Mapping>,
     /// The approximate bytes of the text.
     pub(crate) text_bytes: usize,
@@ -69,16 +69,16 @@ enum Progress {
     Done,
 }
 
-impl Snapshot {
+impl DumpSnapshot {
     /// Takes a snapshot. `None` if `may_continue`, which is called periodically, returned false.
     pub(crate) fn take(
         why: &str,
         context: Context<'_>,
         may_continue: impl Fn() -> bool,
-    ) -> Option<Snapshot> {
+    ) -> Option<DumpSnapshot> {
         let mut comments = context.comments;
         comments.push(format!("reason: {why}"));
-        let mut snapshot = Snapshot {
+        let mut snapshot = DumpSnapshot {
             comments,
             sum: DumpNumbers::default(),
             lines: Vec::new(),
@@ -109,7 +109,7 @@ impl Snapshot {
                 continue; // its frames were lost
             };
             self.text_bytes += LINE_BYTES + ADDRESS_BYTES * stack.frames.len();
-            self.lines.push(SnapshotLine {
+            self.lines.push(DumpLine {
                 numbers: numbers(&row),
                 stack: row.stack,
             });
@@ -166,13 +166,13 @@ fn numbers(row: &Row) -> DumpNumbers {
 
 /// Sorts the largest lines to the front. The others keep their order, in which the stacks lie in
 /// memory.
-fn largest_first(lines: &mut [SnapshotLine]) {
+fn largest_first(lines: &mut [DumpLine]) {
     let mut largest = lines.len();
     if lines.len() > MAX_SORTED {
         let mut sizes: Vec<u64> = lines.iter().map(|line| line.numbers.in_use_bytes).collect();
         let (_, &mut least, _) =
             sizes.select_nth_unstable_by_key(MAX_SORTED, |&size| Reverse(size));
-        let is_large = |line: &SnapshotLine| line.numbers.in_use_bytes > least;
+        let is_large = |line: &DumpLine| line.numbers.in_use_bytes > least;
         largest = lines.iter().filter(|line| is_large(line)).count();
         if largest > 0 {
             lines.sort_by_key(|line| !is_large(line));
