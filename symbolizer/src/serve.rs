@@ -25,8 +25,8 @@ mod metrics;
 mod pages;
 mod process;
 mod table;
-mod turns;
 mod unused;
+mod work_slots;
 
 use std::ffi::OsString;
 use std::io;
@@ -47,7 +47,7 @@ use http::{Connection, Method, NoRequest, Response};
 use process::Process;
 pub use table::Source;
 use table::Table;
-use turns::{Turn, Turns};
+use work_slots::{WorkSlot, WorkSlots};
 
 /// Connections at once.
 const MOST_CONNECTIONS: usize = 128;
@@ -103,9 +103,9 @@ struct Shared {
     uses_kept_names: bool,
     address: String,
     is_over: AtomicBool,
-    connections: Turns,
-    reports: Turns,
-    work: Turns,
+    connections: WorkSlots,
+    reports: WorkSlots,
+    work: WorkSlots,
     requests: AtomicU64,
     refused: AtomicU64,
 }
@@ -123,13 +123,13 @@ impl Shared {
         self.refused.load(Relaxed)
     }
 
-    /// One of these turns, once one is free.
+    /// One of these slots, once one is free.
     ///
     /// # Errors
     /// In words: none is for long.
-    fn turn_of(&self, turns: &Turns) -> Result<Turn, String> {
-        let turn = turns.wait(PATIENCE, || self.is_over());
-        turn.ok_or_else(|| "other requests are being answered; ask again in a moment".into())
+    fn slot_of(&self, slots: &WorkSlots) -> Result<WorkSlot, String> {
+        let slot = slots.wait(PATIENCE, || self.is_over());
+        slot.ok_or_else(|| "other requests are being answered; ask again in a moment".into())
     }
 
     /// Where the names of a process come from.
@@ -164,9 +164,9 @@ impl Server {
             uses_kept_names: options.uses_kept_names,
             address: listener.local_addr()?.to_string(),
             is_over: AtomicBool::new(false),
-            connections: Turns::of(MOST_CONNECTIONS),
-            reports: Turns::of(MOST_REPORTS),
-            work: Turns::of(processors.min(MOST_WORK)),
+            connections: WorkSlots::of(MOST_CONNECTIONS),
+            reports: WorkSlots::of(MOST_REPORTS),
+            work: WorkSlots::of(processors.min(MOST_WORK)),
             requests: AtomicU64::new(0),
             refused: AtomicU64::new(0),
         };

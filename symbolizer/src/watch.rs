@@ -15,15 +15,15 @@
 
 mod comparison;
 mod draw;
-#[cfg(test)]
-mod given;
+mod followed_log;
 mod keyboard;
-mod looking;
 mod rates;
 mod snapshot;
 mod state;
 mod table;
 mod terminal;
+#[cfg(test)]
+mod test_snapshots;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ use crate::model::measure::Measure;
 use crate::resolve::SearchPath;
 
 use draw::palette::Palette;
-use looking::{Look, Looking};
+use followed_log::{FollowedLog, Look};
 use snapshot::Snapshot;
 use state::{Action, State};
 pub use terminal::restore as restore_terminal;
@@ -94,7 +94,7 @@ pub fn watch(options: Options) -> io::Result<()> {
         tell: tell.clone(),
         wake: terminal.waker(),
     };
-    let looking = Looking::at(options.log.clone(), options.temporary, options.search);
+    let looking = FollowedLog::at(options.log.clone(), options.temporary, options.search);
     let (compare, compared) = mpsc::channel();
     std::thread::Builder::new()
         .name("follow".into())
@@ -187,7 +187,7 @@ impl Drop for Follows {
 }
 
 /// Follows the log as long as somebody listens. `compared` says when to compare.
-fn follow(mut looking: Looking, teller: &Teller, compared: &Receiver<bool>) {
+fn follow(mut looking: FollowedLog, teller: &Teller, compared: &Receiver<bool>) {
     let began = Instant::now();
     loop {
         let look_began = Instant::now();

@@ -7,8 +7,8 @@
 pub(crate) mod joined;
 pub(crate) mod logs;
 pub(crate) mod missing;
-pub(crate) mod one;
 pub(crate) mod process;
 pub(crate) mod several;
 pub(crate) mod signals;
+pub(crate) mod single_file;
 pub(crate) mod source;

@@ -5,7 +5,7 @@
 
 use super::debuginfod::Debuginfod;
 use super::kept::KeptFile;
-use super::known::KnownModules;
+use super::known_modules::KnownModules;
 use super::report::BuildId;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

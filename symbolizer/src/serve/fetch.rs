@@ -113,7 +113,7 @@ fn with_fresh<T>(
 ) -> Result<T, String> {
     // In this order: who waits for a log that is busy keeps nobody from others.
     let mut state = process.lock();
-    let turn = shared.turn_of(&shared.work)?;
+    let turn = shared.slot_of(&shared.work)?;
     process.freshen(&mut state);
     let result = match has_memory_for(shared, &state) {
         true => work(&mut state),

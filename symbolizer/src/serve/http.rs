@@ -4,7 +4,7 @@
 //! needs a bound for each thing that a client decides: the length of the head and of the body, and
 //! the time until they are there.
 
-use super::turns::Turn;
+use super::work_slots::WorkSlot;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -339,7 +339,7 @@ pub(super) struct Response {
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) body: Vec<u8>,
     /// Held until the response is sent: large bodies are few.
-    turn: Option<Turn>,
+    slot: Option<WorkSlot>,
 }
 
 impl Response {
@@ -349,13 +349,13 @@ impl Response {
             content_type,
             headers: Vec::new(),
             body: body.into(),
-            turn: None,
+            slot: None,
         }
     }
 
-    /// Holds a turn until it is sent.
-    pub(super) fn until_sent(mut self, turn: Turn) -> Response {
-        self.turn = Some(turn);
+    /// Holds a slot until it is sent.
+    pub(super) fn until_sent(mut self, slot: WorkSlot) -> Response {
+        self.slot = Some(slot);
         self
     }
 

@@ -104,7 +104,7 @@ pub(super) fn processes(shared: &Shared) -> Response {
 
 /// `/process/ID/report`.
 pub(super) fn report(shared: &Shared, process: &Arc<Process>) -> Response {
-    let turn = match shared.turn_of(&shared.reports) {
+    let turn = match shared.slot_of(&shared.reports) {
         Ok(turn) => turn,
         Err(why) => return Response::error(503, &why),
     };

@@ -218,14 +218,14 @@ mod tests {
 
     use super::*;
     use crate::model::measure::Measure;
-    use crate::watch::given::{Given, MAIN, PARSE, READ};
     use crate::watch::snapshot::Snapshot;
     use crate::watch::state::Key;
+    use crate::watch::test_snapshots::{MAIN, PARSE, READ, TestSnapshots};
 
     const PLAIN: Palette = Palette { is_coloured: false };
 
-    fn given() -> Given {
-        Given::default()
+    fn given() -> TestSnapshots {
+        TestSnapshots::default()
             .stack(&[PARSE, READ, MAIN], 100, 10)
             .stack(&[READ, MAIN], 50, 5)
             .mark(50, "half")
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn wide_screens_have_more_columns_and_narrow_ones_never_overflow() {
-        let sampled = Given::default().sampled(&[PARSE, READ, MAIN], 100_000, 30);
+        let sampled = TestSnapshots::default().sampled(&[PARSE, READ, MAIN], 100_000, 30);
         let mut state = state(sampled.snapshot());
         let wide = drawn(&mut state, 200, 30);
         let heading = wide.iter().find(|line| line.contains("function")).unwrap();
@@ -395,7 +395,7 @@ mod tests {
     /// name, wherever it is.
     #[test]
     fn marks_are_not_lost_to_those_of_dumps() {
-        let axis = |mut given: Given, marks: &[(u64, &str)], width| {
+        let axis = |mut given: TestSnapshots, marks: &[(u64, &str)], width| {
             for second in 0..=100 {
                 let of_second = marks.iter().filter(|(at, _)| *at == second);
                 given = of_second
@@ -429,7 +429,7 @@ mod tests {
             );
         }
         // Without others, a dump has its name.
-        let quiet = Given::default().mark(20, "dump: signal").snapshot();
+        let quiet = TestSnapshots::default().mark(20, "dump: signal").snapshot();
         let lines = drawn(&mut state(quiet), 80, 24);
         assert!(
             lines.iter().any(|line| line.contains("▲dump: signal ")),
@@ -439,7 +439,7 @@ mod tests {
 
     #[test]
     fn without_colour_there_is_none() {
-        let sampled = || Given::default().sampled(&[PARSE, READ, MAIN], 100_000, 30);
+        let sampled = || TestSnapshots::default().sampled(&[PARSE, READ, MAIN], 100_000, 30);
         let colours = |palette| {
             let mut state = state(sampled().mark(50, "half").snapshot());
             state.press(Key::Char('s'));

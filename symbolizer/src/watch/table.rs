@@ -303,7 +303,7 @@ impl Lines {
 mod tests {
     use super::*;
     use crate::model::metric::Metric;
-    use crate::watch::given::{Given, MAIN, PARSE, READ, VECTOR};
+    use crate::watch::test_snapshots::{MAIN, PARSE, READ, TestSnapshots, VECTOR};
 
     fn choice() -> Choice {
         Choice {
@@ -326,7 +326,7 @@ mod tests {
 
     /// parse and read allocate, main calls both, and parse calls itself once.
     fn snapshot() -> Snapshot {
-        Given::default()
+        TestSnapshots::default()
             .stack(&[PARSE, READ, MAIN], 100, 10)
             .stack(&[PARSE, PARSE, MAIN], 300, 1)
             .stack(&[READ, MAIN], 50, 0)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{Bundled, Bytes, Input, Profile, Reading, Symbols, write_bundle};
 
-use crate::cli::inputs::one::read;
+use crate::cli::inputs::single_file::read;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::options::time::TimeArgs;
 use crate::cli::output::destination::Destination;

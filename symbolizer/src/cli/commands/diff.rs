@@ -14,7 +14,7 @@ use heapprof_symbolizer::{
     paired_difference_of_log,
 };
 
-use crate::cli::inputs::one::read;
+use crate::cli::inputs::single_file::read;
 use crate::cli::inputs::source::need_slabs;
 use crate::cli::options::age::Age;
 use crate::cli::options::filter::LabelArgs;

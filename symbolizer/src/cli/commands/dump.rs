@@ -11,7 +11,7 @@ use heapprof_symbolizer::{
     dumps_of_log, duration_ns,
 };
 
-use crate::cli::inputs::one;
+use crate::cli::inputs::single_file;
 use crate::cli::options::quantity::{bytes, count};
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes;
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         notes::note_what_is_wrong(&args.file, &account);
     }
     if args.every.contains(&Every::Peak) {
-        let mut profile = one::read(
+        let mut profile = single_file::read(
             &args.file,
             &Reading {
                 view: View::At(Moment::Peak),

@@ -10,8 +10,8 @@ use heapprof_symbolizer::{
     SiteKey, Statement, View, ViewError, cut_front, cut_function, note_life,
 };
 
-use crate::cli::inputs::one;
 use crate::cli::inputs::process::log_of_named;
+use crate::cli::inputs::single_file;
 use crate::cli::options::filter::FilterArgs;
 use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::options::quantity::count;
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ..Reading::default()
     };
     let at = args.at.as_deref().map(|at| View::At(Moment::from(at)));
-    let mut profile = one::read_input(&file, &input, &reading(at.unwrap_or_default()))?;
+    let mut profile = single_file::read_input(&file, &input, &reading(at.unwrap_or_default()))?;
     let mut is_cut = false;
     if args.at.is_none()
         && let Some(end_ns) = profile.end_of_use_ns()

@@ -11,7 +11,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::inputs::logs::Logs;
-use crate::cli::inputs::one;
+use crate::cli::inputs::single_file;
 use crate::cli::options::confidence;
 use crate::cli::options::fold_library::FoldArgs;
 use crate::cli::options::measure::DEFAULT_TEMPORARY;
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
 
     let name = args.logs.name();
-    let mut profile = one::whole_log_with_courses(&name, &input, labels, detail)?;
+    let mut profile = single_file::whole_log_with_courses(&name, &input, labels, detail)?;
     let mut symbols = args.logs.symbols(&profile)?;
     let suppressed = args.suppressions.frames(&profile, &symbols)?;
     let log = labels.part(input.log()?).without(&suppressed);

@@ -13,8 +13,8 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::commands::rss::pinning::Pinning;
-use crate::cli::inputs::one;
 use crate::cli::inputs::process::log_of_named;
+use crate::cli::inputs::single_file;
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::colour::{self, Look};
 use crate::cli::output::destination::Destination;
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         pasts: Some(Temporary::default()),
         ..Reading::default()
     };
-    let mut profile = one::read_input(&file, &input, &view(View::At(moment)))?;
+    let mut profile = single_file::read_input(&file, &input, &view(View::At(moment)))?;
     let asked_ns = profile.run.span.map_or(0, |span| span.to.time_ns());
     let Some(reading) = profile.memory else {
         return Err(Failure::Asked(why_none(

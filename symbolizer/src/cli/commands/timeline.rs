@@ -17,7 +17,7 @@ use heapprof_symbolizer::{
 use peaks::Peak;
 
 use crate::cli::inputs::logs::Logs;
-use crate::cli::inputs::one;
+use crate::cli::inputs::single_file;
 use crate::cli::options::choice;
 use crate::cli::options::quantity::count;
 use crate::cli::output::destination::Destination;
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         spikes: true,
         ..rows.detail()
     };
-    let profile = one::whole_log(&name, &input, labels, detail)?;
+    let profile = single_file::whole_log(&name, &input, labels, detail)?;
     let wide = stdout_width().unwrap_or(100).saturating_sub(BESIDE).max(8);
     let steps = match args.steps {
         Some(steps) => steps,

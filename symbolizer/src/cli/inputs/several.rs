@@ -7,7 +7,7 @@ use heapprof_symbolizer::{
     Ending, Input, InputError, Moment, Outside, Profile, Reading, View, merged, utc,
 };
 
-use crate::cli::inputs::one::read_input;
+use crate::cli::inputs::single_file::read_input;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::say;
 

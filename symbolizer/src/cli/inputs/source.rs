@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{Detail, Input, InputError, Measure, Profile, Reading, Symbols};
 
-use crate::cli::inputs::{joined, one, several};
+use crate::cli::inputs::{joined, several, single_file};
 use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::options::time::TimeArgs;
 use crate::cli::output::failure::Failure;
@@ -68,10 +68,10 @@ impl Source {
     /// A part of the file; of several, added up.
     pub(crate) fn part(&self, reading: &Reading) -> Result<Profile, Failure> {
         match &self.files[..] {
-            [file] => one::read(file, reading),
+            [file] => single_file::read(file, reading),
             files if self.joined => {
                 let name = joined::name_of(files);
-                one::read_input(&name, &joined::joined(files, &name)?, reading)
+                single_file::read_input(&name, &joined::joined(files, &name)?, reading)
             }
             files => several::read(files, reading),
         }

@@ -5,11 +5,11 @@ use heapprof_core::Estimate;
 use super::*;
 use crate::model::metric::Metric;
 use crate::watch::comparison::Moment;
-use crate::watch::given::{Given, MAIN, PARSE, READ};
 use crate::watch::table::Direction;
+use crate::watch::test_snapshots::{MAIN, PARSE, READ, TestSnapshots};
 
-fn given() -> Given {
-    Given::default()
+fn given() -> TestSnapshots {
+    TestSnapshots::default()
         .stack(&[PARSE, READ, MAIN], 100, 10)
         .stack(&[READ, MAIN], 50, 5)
         .stack(&[MAIN], 1, 3)

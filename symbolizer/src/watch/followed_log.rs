@@ -1,4 +1,4 @@
-//! Looking: a log that is followed, and the snapshots that are made of it.
+//! Followed log: a log that grows, and the snapshots that are made of it.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use super::snapshot::Snapshot;
 
 /// See the module's text.
 #[derive(Debug)]
-pub(super) struct Looking {
+pub(super) struct FollowedLog {
     follower: Follower,
     names: GrowingNames,
     paths: GrowingPaths,
@@ -49,14 +49,14 @@ pub(super) enum Look {
     Nothing(String),
 }
 
-impl Looking {
+impl FollowedLog {
     /// Looks at a log that the user named.
-    pub(super) fn at(log: PathBuf, temporary: Temporary, search: SearchPath) -> Looking {
+    pub(super) fn at(log: PathBuf, temporary: Temporary, search: SearchPath) -> FollowedLog {
         let options = Options {
             past: Some(temporary),
             ..Options::default()
         };
-        Looking {
+        FollowedLog {
             follower: Follower::of(&log, true, options),
             names: GrowingNames::default(),
             paths: GrowingPaths::default(),
@@ -212,7 +212,7 @@ mod tests {
     fn a_log_that_grows_is_followed_and_compared() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.heaplog");
-        let mut looking = Looking::at(
+        let mut looking = FollowedLog::at(
             path.clone(),
             Temporary {
                 within_ns: Some(10_000_000),
@@ -221,7 +221,7 @@ mod tests {
             SearchPath::default(),
         );
         let mut now = 0;
-        let mut look = |looking: &mut Looking| {
+        let mut look = |looking: &mut FollowedLog| {
             now += 1;
             looking.look(Duration::from_secs(now))
         };
@@ -291,7 +291,7 @@ mod tests {
             within_ns: Some(10_000_000),
             before_allocations: None,
         };
-        let mut looking = Looking::at(path.clone(), temporary, SearchPath::default());
+        let mut looking = FollowedLog::at(path.clone(), temporary, SearchPath::default());
         let mut encoder = Encoder::new();
         encoder.record(&Record::Start(Start {
             pid: 7,

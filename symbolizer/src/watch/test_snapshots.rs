@@ -1,4 +1,4 @@
-//! Given snapshots, for tests: stacks of a few sites, with exact numbers.
+//! Test snapshots: stacks of a few sites, with exact numbers.
 
 use std::sync::Arc;
 
@@ -32,21 +32,21 @@ const SITES: [(&str, &str); 4] = [
 
 /// See the module's text.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(super) struct TestSnapshots {
     profile: Profile,
     paths: SitePaths,
 }
 
-impl Given {
+impl TestSnapshots {
     /// A stack, innermost first. So many blocks of that size are in use, and as many and one more
     /// were allocated.
-    pub(super) fn stack(mut self, sites: &[u32], size: u64, in_use: u64) -> Given {
+    pub(super) fn stack(mut self, sites: &[u32], size: u64, in_use: u64) -> TestSnapshots {
         self.row(sites, &Weight::of(size, 1), in_use);
         self
     }
 
     /// Adds a row of samples, one for each 512 KiB.
-    pub(super) fn sampled(mut self, sites: &[u32], size: u64, in_use: u64) -> Given {
+    pub(super) fn sampled(mut self, sites: &[u32], size: u64, in_use: u64) -> TestSnapshots {
         self.profile.run.interval = Some(512 << 10);
         self.row(sites, &Weight::of(size, 512 << 10), in_use);
         self
@@ -85,7 +85,7 @@ impl Given {
     }
 
     /// A mark at so many seconds.
-    pub(super) fn mark(mut self, seconds: u64, name: &str) -> Given {
+    pub(super) fn mark(mut self, seconds: u64, name: &str) -> TestSnapshots {
         self.profile.run.markers.push(Marker {
             time_ns: seconds * 1_000_000_000,
             record: 1,

@@ -1,4 +1,4 @@
-//! One file: its profile, or a part of it.
+//! Single file: its profile, or a part of it.
 
 use std::path::Path;
 
