@@ -113,14 +113,14 @@ fn with_fresh<T>(
 ) -> Result<T, String> {
     // In this order: who waits for a log that is busy keeps nobody from others.
     let mut state = process.lock();
-    let turn = shared.slot_of(&shared.work)?;
+    let slot = shared.slot_of(&shared.work)?;
     process.freshen(&mut state);
     let result = match has_memory_for(shared, &state) {
         true => work(&mut state),
         false => Err("the log needs more memory than is left: see --max-memory".into()),
     };
     process.count(&state);
-    drop((state, turn));
+    drop((state, slot));
     shared.table.unused().note(process, true);
     result
 }

@@ -104,8 +104,8 @@ pub(super) fn processes(shared: &Shared) -> Response {
 
 /// `/process/ID/report`.
 pub(super) fn report(shared: &Shared, process: &Arc<Process>) -> Response {
-    let turn = match shared.slot_of(&shared.reports) {
-        Ok(turn) => turn,
+    let slot = match shared.slot_of(&shared.reports) {
+        Ok(slot) => slot,
         Err(why) => return Response::error(503, &why),
     };
     let mut command = Command::new(&shared.program);
@@ -119,7 +119,7 @@ pub(super) fn report(shared: &Shared, process: &Arc<Process>) -> Response {
         .stderr(Stdio::piped());
     match output_of(command, shared) {
         Ok(page) => {
-            let page = Response::of(HTML, page).until_sent(turn);
+            let page = Response::of(HTML, page).until_sent(slot);
             page.with("Content-Security-Policy", "frame-ancestors 'self'")
         }
         Err(why) => Response::error(503, &format!("there is no report: {}", Printable(&why))),
