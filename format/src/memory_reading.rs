@@ -151,7 +151,18 @@ pub struct MemoryReading {
     values: [u64; FIELDS],
 }
 
+/// Age from which the detail of a reading is old, in milliseconds.
+const OLD_MS: u64 = 100;
+
 impl MemoryReading {
+    /// Returns true if all of its fields are of one time: it has a detail of its own. In others the
+    /// fields of a detail are older, and do not add up with the rest.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let age = self.get(MemoryField::DetailAge);
+        age.is_some_and(|age_ms| age_ms < OLD_MS)
+    }
+
     /// Returns an empty reading.
     pub fn at(time_ns: u64) -> Self {
         MemoryReading {

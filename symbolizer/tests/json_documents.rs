@@ -437,6 +437,54 @@ fn rss() {
     are_documented("heapprof rss --json", &documents);
 }
 
+/// Lines of different times do not add up: the nearest reading with a detail of its own is shown,
+/// and what was resident at the moment that was asked for.
+#[test]
+fn rss_takes_the_nearest_whole_reading() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut log = LogBuilder::new(1);
+    log.start_of("/bin/server", 77, 1);
+    let stack = log.stack(&[1, 2]);
+    for (second, age_ms, mib) in [
+        (1, 0, 10),
+        (2, 1000, 20),
+        (3, 2000, 30),
+        (4, 0, 40),
+        (5, 1000, 50),
+    ] {
+        log.alloc(stack, 5 << 20);
+        let mut reading = MemoryReading::at(second * 1_000_000_000);
+        reading.set(MemoryField::Resident, mib << 20);
+        reading.set(MemoryField::DetailAge, age_ms);
+        log.given(&Record::Memory(Box::new(reading)));
+    }
+    let log = write(folder.path(), "read.heaplog", &log.end());
+    let log = log.display().to_string();
+    let head = |moment: &[&str]| {
+        let shown = stdout(&heapprof(&[&["rss", &log], moment].concat()));
+        let lines: Vec<&str> = shown.lines().take(2).collect();
+        lines.join("; ")
+    };
+    let at = |moment| head(&["--at", moment]);
+    assert!(
+        at("1.2s").starts_with("server, pid 77: 10.0 MiB resident at 1.000 s"),
+        "{}",
+        at("1.2s")
+    );
+    let of_3 = "40.0 MiB resident at 4.000 s; the whole reading that is nearest to 3.100 s; 30.0 MiB were resident at 3.000 s";
+    assert!(at("3.1s").contains(of_3), "{}", at("3.1s"));
+    assert!(
+        at("2.1s").contains("10.0 MiB resident at 1.000 s; the whole reading"),
+        "{}",
+        at("2.1s")
+    );
+    assert!(
+        head(&[]).contains("50.0 MiB were resident at 5.000 s"),
+        "{}",
+        head(&[])
+    );
+}
+
 /// Lines fit a terminal, and add up as they are printed.
 #[test]
 fn rss_in_words() {

@@ -418,3 +418,64 @@ fn recorded_mappings_are_known_without_the_kernels_list() {
     let text = Run::heapprof().arg("rss").arg(&log).run().well().stdout;
     assert!(text.contains("longer than 512 KiB"), "{text}");
 }
+
+/// Two files whose private pages are written: one is mapped past the library and protected
+/// afterwards, as a library's relocated data is; the other's path is not UTF-8.
+const FILES: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#define MIB (1 << 20)
+static int file(const char *path, size_t bytes)
+{
+    int file = open(path, O_RDWR | O_CREAT, 0600);
+    if (file < 0 || ftruncate(file, bytes) != 0) abort();
+    return file;
+}
+int main(void)
+{
+    int first = file("protected.dat", 20 * MIB), second = file("caf\xe9.dat", 30 * MIB);
+    int writable = PROT_READ | PROT_WRITE;
+    char *bare = (char *)syscall(SYS_mmap, NULL, 20 * MIB, writable, MAP_PRIVATE, first, 0);
+    memset(bare, 1, 20 * MIB);
+    if (mprotect(bare, 20 * MIB, PROT_READ) != 0) abort();
+    memset(mmap(NULL, 30 * MIB, writable, MAP_PRIVATE, second, 0), 1, 30 * MIB);
+    char *volatile block = malloc(1000);
+    return block == NULL;
+}
+"#;
+
+#[test]
+fn written_pages_of_files_count_whatever_their_protection_and_path() {
+    let ran = Run::compiled("writes_files", FILES, &["-g"])
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let log = ran.folder().join("t.heaplog");
+    let lines = rss(&log, "end");
+    let near = |line: &str, mib: f64| (lines[line] - mib * MIB as f64).abs() < MIB as f64;
+    assert!(
+        near("mapped", 30.0) && near("not_explained", 0.0),
+        "{lines:?}"
+    );
+    assert!(lines["mapped_unrecorded"] >= 20.0 * MIB as f64, "{lines:?}");
+    assert_eq!(
+        by_function(&log, "mapped", "end").get("main"),
+        Some(&(30 * MIB))
+    );
+    let named = top(&log, &["--by", "mapping", "-m", "mapped-resident"]);
+    let of = |end: &str| {
+        named
+            .iter()
+            .find(|(name, _)| name.ends_with(end))
+            .map(|it| *it.1)
+    };
+    assert_eq!(of("protected.dat"), Some(20 * MIB), "{named:?}");
+    let of_second = named.iter().filter(|(name, _)| name.contains("caf"));
+    assert_eq!(of_second.map(|it| it.1).sum::<u64>(), 30 * MIB, "{named:?}");
+}

@@ -543,3 +543,42 @@ fn stacks_in_blocks_count_once() {
     assert!(lines["untouched"] <= -15.0 * MIB, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.02 * resident, "{lines:?}");
 }
+
+/// A burst behind a pause: a regular reading comes with its first blocks, and a marker behind it.
+const MARKS: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+void heapprof_mark(const char *) __attribute__((weak));
+int main(void)
+{
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 20000; k++) {
+            char *volatile block = malloc(1000);
+            memset(block, 1, 1000);
+        }
+        char name[] = {'q', '0' + i, 0};
+        if (heapprof_mark) heapprof_mark(name);
+        usleep(1300000);
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn a_marker_has_a_reading_of_its_own_behind_a_regular_one() {
+    let ran = Run::compiled("marks", MARKS, &[])
+        .interval(16 << 10)
+        .prefix("t")
+        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
+        .run()
+        .well();
+    for (marker, bursts) in [("q1", 2.0), ("q2", 3.0)] {
+        let (lines, resident) = waterfall(&ran, marker);
+        let least = bursts * 20e6;
+        assert!(
+            resident > least,
+            "{marker}: {resident} of {least}, {lines:?}"
+        );
+    }
+}

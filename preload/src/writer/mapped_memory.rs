@@ -36,7 +36,7 @@ use crate::unwind::thread_stacks;
 const MOST_RANGES: usize = 1 << 16;
 /// Most pages that are read for one account: of 4 GiB.
 const MOST_PAGES: u64 = 1 << 20;
-/// Most bytes of a range that may not be accessed and whose pages are read.
+/// Most bytes of a range that may not be accessed, or written, and whose pages are read.
 const MOST_RESERVED: u64 = 64 << 20;
 /// Most bytes of the kernel's list: some thousand mappings. Each costs a system call, and meanwhile
 /// no lane is emptied. In a process with more, recorded mappings alone are read.
@@ -152,7 +152,8 @@ impl MappedTotals {
         };
         let mut missing = recorded.ranges.clone();
         for line in list.split(|&byte| byte == b'\n') {
-            let mapping = std::str::from_utf8(line).ok().and_then(Mapping::parse);
+            // The path of a file may be any bytes.
+            let mapping = Mapping::parse(&String::from_utf8_lossy(line));
             let Some(mapping) = mapping else { continue };
             let range = mapping.start..mapping.end;
             missing.unmap(range.clone());
@@ -300,8 +301,11 @@ impl Parts<'_> {
         // Pages of files are a line of their own, and have names there. Shared memory has one, too,
         // and its names are told here: System V segments, and what was mapped before the recording.
         let is_of_file = !is_written && !is_shared;
-        if stack.is_none() && (is_of_file || mapping.path.starts_with("[v")) {
+        if stack.is_none() && mapping.path.starts_with("[v") {
             return;
+        }
+        if stack.is_none() && is_of_file {
+            return self.add_protected(mapping, range);
         }
         let touched = match is_reserved {
             true => None,
@@ -319,6 +323,22 @@ impl Parts<'_> {
             name_of(mapping),
             [range.end - range.start, touched.resident],
         );
+    }
+
+    /// Adds the pages of a file's private mapping that were written before it was protected, such
+    /// as what the loader has relocated in a library.
+    fn add_protected(&mut self, mapping: &Mapping, range: &Range<u64>) {
+        let is_code = mapping.perms.as_bytes().get(2) == Some(&b'x');
+        // A large file that is mapped to be read has no such pages.
+        if is_code || range.end - range.start > MOST_RESERVED {
+            return;
+        }
+        let touched = self.pages.touched(range, &mut self.pages_left);
+        let written = touched.unwrap_or_default().anonymous;
+        if written > 0 {
+            self.unrecorded_bytes += written;
+            self.add_sums(None, name_of(mapping), [written, written]);
+        }
     }
 
     /// Adds a part of a recorded mapping of which nothing else is known.

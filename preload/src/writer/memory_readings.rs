@@ -32,7 +32,8 @@ const MOST_PAGES: u64 = 64 << 10;
 /// are not told from others.
 const MOST_HEAP_PAGES: u64 = 4 << 20;
 /// Parts of a processor's time of which readings, details and rollups take one each. Together they
-/// are a part in a thousand.
+/// are a part in a thousand. Readings at markers and at dumps that nobody asks for have a share of
+/// their own, as large as that of readings: a regular one just before does not replace them.
 const READINGS: u64 = 2_000;
 const DETAILS: u64 = 2_500;
 const ROLLUPS: u64 = 10_000;
@@ -97,6 +98,8 @@ pub(super) struct MemoryReadings {
     last_ns: u64,
     readings: CpuShare,
     details: CpuShare,
+    /// Readings at markers and at dumps that nobody asks for.
+    frequent: CpuShare,
     frequent_details: CpuShare,
     rollups: CpuShare,
     /// The last detail, with the clock's time.
@@ -120,6 +123,7 @@ impl MemoryReadings {
             last_ns: now_ns,
             readings: CpuShare::one_in(READINGS),
             details: CpuShare::one_in(DETAILS),
+            frequent: CpuShare::one_in(READINGS),
             frequent_details: CpuShare::one_in(FREQUENT_DETAILS),
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
@@ -151,7 +155,7 @@ impl MemoryReadings {
         start_ns: u64,
     ) -> Option<(MemoryReading, Option<MappedTotals>)> {
         let now_ns = clock::now_ns();
-        let is_allowed = cause != Cause::Frequent || self.readings.allows(now_ns);
+        let is_allowed = cause != Cause::Frequent || self.frequent.allows(now_ns);
         if self.interval_ns == 0 || allocator::is_short() || !is_allowed {
             return None;
         }
@@ -221,7 +225,11 @@ impl MemoryReadings {
         }
         self.read_limits(&mut reading);
         ran_ns += clock::thread_ns().saturating_sub(began_ns);
-        self.readings.ran(ran_ns, now_ns);
+        let share = match cause {
+            Cause::Frequent => &mut self.frequent,
+            _ => &mut self.readings,
+        };
+        share.ran(ran_ns, now_ns);
         if let Some(detail) = &self.detail {
             for field in DETAIL {
                 reading.set(field, detail.get(field));

@@ -6,7 +6,7 @@
 //! 12.5  12.5s  300ms  2m  after the start
 //! 50%                     of the run
 //! 2026-11-21T10:00:00Z    wall clock, UTC; `10:00:00` and `10:00` on the day of the start
-//! anything else           the first marker of that name, or else the first that contains it
+//! anything else           the first marker of that name, or else the first with these words
 //! marker:NAME             a marker, whatever its name looks like
 //! ```
 
@@ -249,7 +249,7 @@ impl Moment {
                     markers.find(|marker| test(&marker.name)).map(Marker::cut)
                 };
                 let exact = named(&|marker| marker == name);
-                let partly = || named(&|marker| !name.is_empty() && marker.contains(name.as_str()));
+                let partly = || named(&|marker| has_words(marker, name));
                 match exact.or_else(partly) {
                     Some(cut) => Ok(cut),
                     None => Err(MomentError::NoMarker {
@@ -264,6 +264,19 @@ impl Moment {
             }
         }
     }
+}
+
+/// Returns true if the text has these words, and not just letters of longer ones.
+fn has_words(text: &str, words: &str) -> bool {
+    let is_inner = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    let mut places = text.match_indices(words);
+    !words.is_empty()
+        && places.any(|(at, found)| {
+            let (before, after) = (&text[..at], &text[at + found.len()..]);
+            let begins = !is_inner(before.chars().next_back()) || !is_inner(words.chars().next());
+            let ends = !is_inner(after.chars().next()) || !is_inner(words.chars().next_back());
+            begins && ends
+        })
 }
 
 /// Any text is a moment: what is nothing else is a marker's name.
@@ -324,6 +337,14 @@ mod tests {
 
     fn moment(text: &str) -> Moment {
         text.into()
+    }
+
+    #[test]
+    fn a_marker_is_found_by_whole_words() {
+        assert!(has_words("memory at 95 % of memory.max", "memory at 95"));
+        assert!(has_words("dump: 1", "dump"));
+        assert!(!has_words("r11", "r1") && !has_words("xr1", "r1") && has_words("r11 r1", "r1"));
+        assert!(!has_words("r1", ""));
     }
 
     #[test]

@@ -16,8 +16,6 @@ use crate::model::quantity::{Bytes, Count};
 const LEAST_BESIDE: i64 = 32 << 20;
 /// Most lines beside the blocks.
 const MOST_BESIDE: usize = 3;
-/// Age from which the parts of a reading that are read more rarely are said to be old.
-const OLD_MS: u64 = 100;
 /// The remark if no reading of pages tells them.
 const UNTOUCHED_UNKNOWN: &str = "untouched pages of blocks in mappings are not known, and count as touched: `heapprof ctl PID pages` reads them";
 /// The remark if it is not known which mappings the blocks lie in.
@@ -362,7 +360,7 @@ fn words(
 fn old(reading: &MemoryReading) -> Option<String> {
     let age_ms = reading.get(MemoryField::DetailAge)?;
     let age_s = age_ms as f64 / 1e3;
-    (age_ms >= OLD_MS)
+    (!reading.is_whole())
         .then(|| format!("stacks, variables, mappings and untouched pages are {age_s:.1} s old"))
 }
 

@@ -86,6 +86,8 @@ pub struct Profile {
     pub counted: Option<Counted>,
     /// The reading of the process's memory that is nearest to the end of the view.
     pub memory: Option<MemoryReading>,
+    /// The [whole](MemoryReading::is_whole) one that is nearest.
+    pub whole_memory: Option<MemoryReading>,
     /// The reading of pages that the view is of, if it was asked for.
     pub pages: Option<PagesRead>,
     /// The program's mappings at the end of the view.

@@ -85,8 +85,8 @@ pub struct Fold {
     unused: Vec<bool>,
     keeper: Keeper,
     last_samples: LastSamples,
-    /// True if a reading of the memory behind the span was seen.
-    is_past_memory: bool,
+    /// True if a reading of the memory behind the span was seen, and a whole one.
+    is_past_memory: [bool; 2],
     mapped: MappedFold,
     pages: PagesFold,
     /// In the checkpoint that the log begins with.
@@ -480,24 +480,22 @@ impl Fold {
         &mut self.profile
     }
 
-    /// Keeps the reading that is nearest to the end of the span: the last one before, or the first
-    /// one after.
+    /// Keeps the reading that is nearest to the end of the span, and the nearest whole one: the
+    /// last one before, or the first one after.
     fn memory(&mut self, reading: MemoryReading) {
-        let kept = &mut self.profile.memory;
-        let Some(to) = self.span.map(|span| span.to) else {
-            *kept = Some(reading);
-            return;
-        };
-        let is_after = |it: &MemoryReading| !to.includes(self.records, it.time_ns);
-        if !is_after(&reading) {
-            *kept = Some(reading);
-            return;
+        let to = self.span.map(|span| span.to);
+        let is_after = to.is_some_and(|to| !to.includes(self.records, reading.time_ns));
+        let distance = |it: &MemoryReading| to.map_or(0, |to| to.time_ns().abs_diff(it.time_ns));
+        let kept = [&mut self.profile.memory, &mut self.profile.whole_memory];
+        let counts = [true, reading.is_whole()];
+        let places = kept.into_iter().zip(&mut self.is_past_memory).zip(counts);
+        for ((kept, is_past), _) in places.filter(|(_, counts)| *counts) {
+            let is_nearer = kept.is_none_or(|it| distance(&reading) < distance(&it));
+            if !is_after || (!*is_past && is_nearer) {
+                *kept = Some(reading);
+            }
+            *is_past |= is_after;
         }
-        let distance = |it: &MemoryReading| to.time_ns().abs_diff(it.time_ns);
-        if !self.is_past_memory && kept.is_none_or(|it| distance(&reading) < distance(&it)) {
-            *kept = Some(reading);
-        }
-        self.is_past_memory = true;
     }
 
     fn page_part(&mut self, part: &PageReading) {

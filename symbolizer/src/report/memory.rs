@@ -23,6 +23,8 @@ pub(super) struct Memory {
 struct Reading {
     time_s: f64,
     resident: u64,
+    /// True if all its lines are of its time.
+    is_whole: bool,
     lines: Vec<(usize, Number, i64)>,
     remarks: Vec<i64>,
 }
@@ -58,6 +60,7 @@ impl Memory {
             readings.push(Reading {
                 time_s: memory.reading.time_ns as f64 / 1e9,
                 resident: memory.resident,
+                is_whole: memory.reading.is_whole(),
                 lines: lines.collect(),
                 remarks: (memory.remarks())
                     .map(|remark| tables.text(Some(remark)))

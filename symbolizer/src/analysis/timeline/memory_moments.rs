@@ -82,7 +82,12 @@ impl MemoryMoments {
         };
         let part = self.moments.partition_point(|ns| *ns < reading.time_ns);
         match &mut self.kept[..] {
-            [.., (first, _), (last, kept)] if *first == part && *last == part => *kept = moment,
+            [.., (first, _), (last, kept)] if *first == part && *last == part => {
+                // A whole one stays, since few are.
+                if reading.is_whole() || !kept.reading.is_whole() {
+                    *kept = moment;
+                }
+            }
             _ => self.kept.push((part, moment)),
         }
     }

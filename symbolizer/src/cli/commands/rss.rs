@@ -6,6 +6,7 @@ mod pinning;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use heapprof_format::{MemoryField, MemoryReading};
 use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::{
     Bytes, Input, InputError, Moment, Percent, Printable, Profile, Reading, ResidentMemory,
@@ -54,6 +55,13 @@ const NEAR_NS: u64 = 1_000_000;
 /// Most nanoseconds between the reading of the memory and one of pages that belongs to it.
 const PAGES_NEAR_NS: u64 = 2_000_000_000;
 
+/// The moment that was asked for.
+struct Asked {
+    asked_ns: u64,
+    /// The reading that is nearest to it, if that is another one.
+    nearest: Option<MemoryReading>,
+}
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let named = log_of_named(&args.source)?;
     if let (Some((_, pid)), None) = (&named, &args.at) {
@@ -75,7 +83,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let mut profile = single_file::read_input(&file, &input, &view(View::At(moment)))?;
     let asked_ns = profile.run.span.map_or(0, |span| span.to.time_ns());
-    let Some(reading) = profile.memory else {
+    // Lines of different times do not add up, so a whole reading is worth a little time.
+    let nearest = profile.memory;
+    let Some(reading) = profile.whole_memory.or(nearest) else {
         return Err(Failure::Asked(why_none(
             &file.display().to_string(),
             &profile,
@@ -85,8 +95,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         // The heap is that of the reading's time, or the lines would not belong together.
         let at_reading = view(View::At(Moment::After(reading.time_ns)));
         profile = input.read_part(&at_reading, |_| {})?;
-        profile.memory = Some(reading);
     }
+    profile.memory = Some(reading);
     let pages = pages_near(&input, &profile)?;
     let Some(memory) = ResidentMemory::of(&profile, pages.as_ref()) else {
         return Err(Failure::Asked(why_none(
@@ -94,10 +104,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             &profile,
         )));
     };
+    let nearest = nearest.filter(|it| it.time_ns != reading.time_ns);
+    let asked = Asked { asked_ns, nearest };
     let pinning = Pinning::find(&file, &input, memory.reading.time_ns, &args.places)?;
     Destination::Stdout.write(|out| match args.json {
         true => json::write(&profile, &memory, pinning.as_ref(), asked_ns, out),
-        false => write_text(&profile, &memory, pinning.as_ref(), asked_ns, out),
+        false => write_text(&profile, &memory, pinning.as_ref(), &asked, out),
     })
 }
 
@@ -127,7 +139,9 @@ fn why_none(file: &str, profile: &Profile) -> String {
     {
         true => "it was recorded with HEAPPROF_MEMORY_INTERVAL_MS=0",
         false if profile.run.is_joined => "it joins several processes; give one process's log",
-        false => "no reading comes before the first second, a marker, a dump or the end",
+        false => {
+            "none was taken: they come once a second while the program allocates, at markers, dumps and the end"
+        }
     };
     format!("{file}: no reading of the resident memory: {why}")
 }
@@ -140,7 +154,7 @@ fn write_text(
     profile: &Profile,
     memory: &ResidentMemory,
     pinning: Option<&Pinning>,
-    asked_ns: u64,
+    asked: &Asked,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let width = stdout_width().unwrap_or(80);
@@ -152,8 +166,15 @@ fn write_text(
         Bytes(whole),
         seconds(at_ns)
     )];
-    if at_ns.abs_diff(asked_ns) > NEAR_NS {
-        let asked_s = seconds(asked_ns);
+    let asked_s = seconds(asked.asked_ns);
+    if let Some(nearest) = asked.nearest {
+        let resident = nearest.get(MemoryField::Resident);
+        head.push(format!(
+            "the whole reading that is nearest to {asked_s:.3} s; {} were resident at {:.3} s",
+            Bytes(resident.unwrap_or(0) as f64),
+            seconds(nearest.time_ns)
+        ));
+    } else if at_ns.abs_diff(asked.asked_ns) > NEAR_NS {
         head.push(format!("the reading that is nearest to {asked_s:.3} s"));
     }
     head.push(how_exact(profile));

@@ -1,13 +1,19 @@
 // Memory: the readings of the resident memory, and the lines of one that add up to it.
 
 /** The reading that is nearest to a time; undefined: there is none. */
-function readingAt(data, time) {
+function readingAt(data, time, readings = data.memory?.readings ?? []) {
   let nearest;
   const distance = (reading) => Math.abs(reading.time_s - time);
-  for (const reading of data.memory?.readings ?? []) {
+  for (const reading of readings) {
     if (nearest === undefined || distance(reading) < distance(nearest)) nearest = reading;
   }
   return nearest;
+}
+
+/** The reading whose lines are all of one time, nearest to a moment; without one, the nearest reading. */
+function wholeReadingAt(data, time) {
+  const whole = (data.memory?.readings ?? []).filter((reading) => reading.is_whole);
+  return readingAt(data, time, whole) ?? readingAt(data, time);
 }
 
 /** The lines of a reading: each begins where the one before it ends. */
