@@ -66,7 +66,7 @@ pub use analysis::coarse_past::{CoarsePast, CoarseRow, CoarseSite, CoarseSpan};
 pub use analysis::completeness::Recorded;
 pub use analysis::diff::{Diff, DiffSite, Differences, SourceLine, SourcePlace, Unlike};
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
-pub use analysis::explain::forecast::{Forecast, Interval, LONGEST_S};
+pub use analysis::explain::forecast::{Forecast, LONGEST_S, Outlook};
 pub use analysis::explain::kind::Kind;
 pub use analysis::explain::statement::Statement;
 pub use analysis::explain::whole_run::Earlier;

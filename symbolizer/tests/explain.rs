@@ -272,7 +272,15 @@ fn every_key_is_documented() {
     ];
     let of_rotated = verdicts(&crate::explain_coarse::with_leak(&folder)).1;
     let of_stopped = verdicts(&stopped(&folder, &[(20, 48)])).1;
-    let documents = [of_changing, of_growing, of_cut, of_rotated, of_stopped];
+    let of_two_rates = crate::forecast_coarse::with_two_rates();
+    let documents = [
+        of_changing,
+        of_growing,
+        of_cut,
+        of_rotated,
+        of_stopped,
+        of_two_rates,
+    ];
     are_documented_but("heapprof explain --json", &documents, &excused);
 }
 

@@ -9,16 +9,16 @@ use crate::common::history::ok;
 use crate::explain::{expected, verdicts};
 
 const S: u64 = 1_000_000_000;
-const MINUTE: u64 = 60 * S;
-const KB: u64 = 1000;
+pub(crate) const MINUTE: u64 = 60 * S;
+pub(crate) const KB: u64 = 1000;
 /// Ten hours with a moment every ten minutes; the last hour is in detail.
-const END: u64 = 60;
-const DETAIL: u64 = 54;
+pub(crate) const END: u64 = 60;
+pub(crate) const DETAIL: u64 = 54;
 
 /// Blocks of a stack: when each came and went, in tens of minutes, and its size.
-type Blocks = Vec<(u64, Option<u64>, u64)>;
+pub(crate) type Blocks = Vec<(u64, Option<u64>, u64)>;
 
-fn leak() -> Blocks {
+pub(crate) fn leak() -> Blocks {
     (0..END).map(|n| (n, None, 100 * KB)).collect()
 }
 
@@ -45,6 +45,16 @@ fn backlog() -> Blocks {
 }
 
 fn log_of(stacks: &[Blocks], folder: &tempfile::TempDir) -> String {
+    log_with(stacks, 1, &[], folder)
+}
+
+/// A log with each of so many moments, and with these records in its checkpoint.
+pub(crate) fn log_with(
+    stacks: &[Blocks],
+    every: usize,
+    records: &[Record],
+    folder: &tempfile::TempDir,
+) -> String {
     let mut encoder = Encoder::new();
     start(&mut encoder, 31, S, vec![]);
     let mut bytes = [&FILE_HEADER[..], encoder.finish()].concat();
@@ -74,7 +84,7 @@ fn log_of(stacks: &[Blocks], folder: &tempfile::TempDir) -> String {
             labels: vec![],
         }));
     }
-    for at in 1..=DETAIL {
+    for at in (1..=DETAIL).step_by(every) {
         let of_stacks = stacks.iter().map(|blocks| level(blocks, at));
         encoder.record(&Record::CoarseMoment(CoarseMoment {
             time_ns: at * 10 * MINUTE,
@@ -86,6 +96,7 @@ fn log_of(stacks: &[Blocks], folder: &tempfile::TempDir) -> String {
             largest: (0..).zip(of_stacks).filter(|it| it.1 > 0).collect(),
         }));
     }
+    records.iter().for_each(|record| encoder.record(record));
     // Events of the detail, by time. A block is spread over its ten minutes by its stack.
     let mut events: Vec<(u64, Option<Alloc>, u64)> = Vec::new();
     let mut in_use: Vec<Alloc> = Vec::new();

@@ -28,6 +28,7 @@ mod finding;
 mod firefox;
 mod fold;
 mod fold_library;
+mod forecast_coarse;
 mod foreign_inputs;
 mod hostile_terminal;
 mod info_view;

@@ -9,6 +9,7 @@
 pub(crate) mod conduct;
 pub(crate) mod forecast;
 pub(crate) mod kind;
+pub(crate) mod rate;
 pub(crate) mod statement;
 pub(crate) mod whole_run;
 
@@ -17,6 +18,7 @@ use heapprof_format::EndReason;
 use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;
 use crate::analysis::explain::kind::{FEWEST_RISES, Kind};
+use crate::analysis::explain::rate::{LongTerm, Rate, Rates};
 use crate::analysis::explain::whole_run::{Earlier, Fall, Growth, WholeRun};
 use crate::history::courses::Course;
 use crate::model::amount::Amount;
@@ -187,14 +189,17 @@ impl Explanation {
                 .partial_cmp(&(!b.kind.is_trouble(), -b.weight(), &b.site.function))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
-        let whole = Conduct::of(&whole);
-        let forecast = profile.memory.zip(whole.as_ref());
+        let long = LongTerm::of(profile, &whole);
+        let conduct = Conduct::of(&whole);
+        let detail = conduct.as_ref();
+        let detail = detail.map(|it| Rate::of_detail(it, profile.courses.begin_ns, step_s, least));
+        let rates = Rates::of(detail, long.as_ref(), least);
         Explanation {
             findings,
             churn: churn(map.keys(), &sites),
-            forecast: forecast
-                .and_then(|(reading, whole)| Forecast::of(&reading, whole, step_s, least)),
-            is_too_short: whole.is_none()
+            forecast: (profile.memory.zip(rates))
+                .and_then(|(reading, rates)| Forecast::of(&reading, &rates)),
+            is_too_short: conduct.is_none()
                 && growths.is_none_or(|all| !all.iter().any(Option::is_some)),
         }
     }

@@ -135,6 +135,17 @@ impl Courses {
         step_before(self.begin_ns)
     }
 
+    /// Returns the blocks of a course that are in use at the end and came before that time, by
+    /// steps that end up to then.
+    pub(crate) fn steps_before<'c>(
+        &self,
+        course: &'c Course,
+        time_ns: u64,
+    ) -> impl Iterator<Item = Sum> + use<'c> {
+        let steps = (time_ns / self.before_ns()) as usize;
+        course.before.iter().take(steps).copied()
+    }
+
     /// Returns the step of that time; `None`: it is before the first one.
     pub(crate) fn step_at(&self, time_ns: u64) -> Option<usize> {
         let since = time_ns.checked_sub(self.begin_ns)?;

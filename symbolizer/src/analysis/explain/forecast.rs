@@ -2,8 +2,7 @@
 
 use heapprof_format::{MemoryField, MemoryReading};
 
-use crate::analysis::explain::conduct::Conduct;
-use crate::model::change::REAL;
+use crate::analysis::explain::rate::{Rate, Rates};
 
 /// Times beyond this are not told, in seconds: seven days.
 pub const LONGEST_S: f64 = 7.0 * 86_400.0;
@@ -21,37 +20,35 @@ pub struct Forecast {
     pub bytes: u64,
     /// The bytes that are used.
     pub used: u64,
-    /// Growth of the lower envelope of what is in use, in bytes a second, with its standard error.
-    pub growth: f64,
-    /// See [`growth`](Forecast::growth).
-    pub growth_error: f64,
-    /// Seconds until the limit; `None`: not at this rate, or not within [`LONGEST_S`].
-    pub seconds: Option<Interval>,
+    /// When it is reached, if the heap grows as it does.
+    pub outlook: Outlook,
+    /// The same at the rate of another time, which contradicts that.
+    pub other: Option<Outlook>,
 }
 
-/// A time with its 95 % interval, in seconds.
+/// The time until a limit, at a rate of growth.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Interval {
-    /// At the rate.
-    pub at_rate: f64,
-    /// At the fastest rate that the samples permit.
-    pub least: f64,
-    /// At the slowest; `None`: never, or beyond [`LONGEST_S`].
-    pub most: Option<f64>,
+pub struct Outlook {
+    /// The beginning of the time that has the rate, in nanoseconds, if the coarse history has a
+    /// part in the forecast.
+    pub since_ns: Option<u64>,
+    /// Growth of the lower envelope of what is in use, in bytes a second, with its standard error.
+    pub growth: f64,
+    /// See [`growth`](Outlook::growth).
+    pub growth_error: f64,
+    /// Seconds until the limit, at the rate; `None`: it does not grow by more than noise, or the
+    /// limit is not reached within [`LONGEST_S`].
+    pub seconds: Option<f64>,
+    /// The 95 % interval: at the fastest rate that the samples permit; `None`: not within
+    /// [`LONGEST_S`].
+    pub least_seconds: Option<f64>,
+    /// At the slowest.
+    pub most_seconds: Option<f64>,
 }
 
 impl Forecast {
-    /// The forecast by the last reading of the memory, for a heap with that conduct. A step takes
-    /// `step_s` seconds, and fewer than `least` bytes are no growth.
-    pub(crate) fn of(
-        reading: &MemoryReading,
-        conduct: &Conduct,
-        step_s: f64,
-        least: f64,
-    ) -> Option<Forecast> {
-        let time_s = conduct.span * step_s;
-        let (growth, growth_error) = (conduct.growth() / time_s, conduct.error / time_s);
-        let grows = conduct.growth() > (REAL * conduct.error).max(least);
+    /// The forecast by the last reading of the memory, for a heap that grows at those rates.
+    pub(crate) fn of(reading: &MemoryReading, rates: &Rates) -> Option<Forecast> {
         let get = |field| reading.get(field);
         let limits = [
             (
@@ -70,50 +67,54 @@ impl Forecast {
                 MemoryField::Virtual,
             ),
         ];
-        limits
+        let known = limits
             .into_iter()
-            .filter_map(|(limit, max, used)| {
-                let (bytes, used) = (get(max)?, get(used)?);
-                let room = bytes.saturating_sub(used) as f64;
-                let seconds = grows
-                    .then(|| Interval::of(room, growth, growth_error))
-                    .flatten();
-                Some(Forecast {
-                    limit,
-                    bytes,
-                    used,
-                    growth,
-                    growth_error,
-                    seconds,
-                })
-            })
-            .min_by_key(|it| it.bytes.saturating_sub(it.used))
+            .filter_map(|(limit, max, used)| Some((limit, get(max)?, get(used)?)));
+        let (limit, bytes, used) = known.min_by_key(|it| it.1.saturating_sub(it.2))?;
+        let room = bytes.saturating_sub(used) as f64;
+        let outlook = |rate: &Rate| Outlook {
+            since_ns: rates.by_history.then_some(rate.since_ns),
+            ..Outlook::of(room, rate)
+        };
+        Some(Forecast {
+            limit,
+            bytes,
+            used,
+            outlook: outlook(&rates.main),
+            other: rates.other.as_ref().map(outlook),
+        })
     }
 
     /// Returns true if the limit may be reached within a day.
     pub fn is_near(&self) -> bool {
-        self.seconds.is_some_and(|it| it.least < NEAR_S)
+        let outlook = &self.outlook;
+        outlook.seconds.is_some() && outlook.least_seconds.is_some_and(|least| least < NEAR_S)
     }
 }
 
-impl Interval {
-    /// The time in which so much room is used up; `None`: not within [`LONGEST_S`].
-    fn of(room: f64, growth: f64, error: f64) -> Option<Interval> {
-        let within = |rate: f64| {
-            let seconds = room / rate;
-            (rate > 0.0 && seconds <= LONGEST_S).then_some(seconds)
+impl Outlook {
+    fn of(room: f64, rate: &Rate) -> Outlook {
+        let within = |growth: f64| {
+            let seconds = room / growth;
+            (growth > 0.0 && seconds <= LONGEST_S).then_some(seconds)
         };
-        Some(Interval {
-            at_rate: within(growth)?,
-            least: room / (growth + NINETY_FIVE * error),
-            most: within(growth - NINETY_FIVE * error),
-        })
+        let (growth, growth_error) = (rate.growth, rate.error);
+        let known = |growth: f64| within(growth).filter(|_| rate.is_real);
+        Outlook {
+            since_ns: None,
+            growth,
+            growth_error,
+            seconds: known(growth),
+            least_seconds: within(growth + NINETY_FIVE * growth_error),
+            most_seconds: known(growth - NINETY_FIVE * growth_error),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::explain::conduct::Conduct;
 
     fn reading(max: u64, used: u64) -> MemoryReading {
         let mut reading = MemoryReading::at(0);
@@ -122,46 +123,55 @@ mod tests {
         reading
     }
 
-    fn grows_by(bytes: f64, error: f64) -> Conduct {
-        Conduct {
+    /// In 10 steps of a second.
+    fn grows_by(bytes: f64, error: f64) -> Rates {
+        let conduct = Conduct {
             lows: [0.0, bytes / 2.0, bytes],
             error,
             span: 10.0,
             ..Conduct::default()
-        }
+        };
+        let rate = Rate::of_detail(&conduct, 0, 1.0, 1.0);
+        Rates::of(Some(rate), None, 1.0).expect("a rate")
     }
 
     #[test]
     fn the_time_to_a_limit_has_the_interval_of_the_growth() {
-        // 100 bytes a second, in 10 steps of a second.
-        let forecast = |error| {
-            Forecast::of(
-                &reading(100_000, 40_000),
-                &grows_by(1000.0, error),
-                1.0,
-                1.0,
-            )
-            .unwrap()
+        // 100 bytes a second.
+        let forecast =
+            |error| Forecast::of(&reading(100_000, 40_000), &grows_by(1000.0, error)).unwrap();
+        let times = |error| {
+            let it = forecast(error).outlook;
+            let whole = |seconds: Option<f64>| seconds.map(f64::round);
+            [it.least_seconds, it.seconds, it.most_seconds].map(whole)
         };
-        let exact = forecast(0.0).seconds.unwrap();
-        assert_eq!(
-            (exact.at_rate, exact.least, exact.most),
-            (600.0, 600.0, Some(600.0))
-        );
-        let sampled = forecast(100.0).seconds.unwrap();
-        assert_eq!(sampled.least.round(), 502.0);
-        assert_eq!(sampled.most.unwrap().round(), 746.0);
+        assert_eq!(times(0.0), [Some(600.0); 3]);
+        assert_eq!(times(100.0), [Some(502.0), Some(600.0), Some(746.0)]);
         assert!(forecast(100.0).is_near());
-        // Less than three standard errors are no growth.
-        assert_eq!(forecast(400.0).seconds, None);
+        // Less than three standard errors are no growth, but may be some.
+        assert_eq!(times(400.0), [Some(336.0), None, None]);
+        assert!(!forecast(400.0).is_near());
+        let words = |error| forecast(error).in_words();
+        let all = "the cgroup's memory.max is 97.7 KiB, of which 39.1 KiB are used: ";
+        let grown = "reached in 10 min at this rate (8 min to 12 min)";
+        assert_eq!(words(100.0), format!("{all}{grown}"));
+        let unknown = "not reached before 6 min at this rate, if at all";
+        assert_eq!(words(400.0), format!("{all}{unknown}"));
     }
 
     #[test]
     fn a_limit_that_is_far_away_is_not_told_in_seconds() {
-        let far = Forecast::of(&reading(1 << 50, 0), &grows_by(1000.0, 0.0), 1.0, 1.0).unwrap();
-        assert_eq!(far.seconds, None);
+        let far = Forecast::of(&reading(1 << 50, 0), &grows_by(1000.0, 0.0)).unwrap();
+        assert_eq!(
+            (far.outlook.seconds, far.outlook.least_seconds),
+            (None, None)
+        );
         assert!(!far.is_near());
+        assert!(
+            far.in_words()
+                .ends_with("not reached within 7 days at this rate")
+        );
         let none = MemoryReading::at(0);
-        assert_eq!(Forecast::of(&none, &grows_by(1.0, 0.0), 1.0, 0.0), None);
+        assert_eq!(Forecast::of(&none, &grows_by(1.0, 0.0)), None);
     }
 }

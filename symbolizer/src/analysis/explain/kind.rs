@@ -101,13 +101,13 @@ impl Kind {
 
     /// Returns the kind of growth; `None`: it does not grow.
     pub(crate) fn of_growth(conduct: &Conduct, least: f64) -> Option<Kind> {
-        let [second, third, fourth] = conduct.lows;
+        let fourth = conduct.lows[2];
         let growth = conduct.growth();
         // If hardly anything is freed, a few samples prove that it grows, though not how much.
         let only_comes = conduct.went < FEW_GONE * conduct.came;
         let is_real =
             growth > REAL * conduct.error || only_comes && conduct.late_samples >= FEWEST_OF_GROWTH;
-        let is_steady = third - second > STEADY * growth && fourth - third > STEADY * growth;
+        let is_steady = is_steady(&conduct.lows);
         let grows = growth > least && growth > CHANGE * fourth && is_real && is_steady;
         grows.then_some(
             match conduct.gone < FEW_GONE || conduct.kept > ENOUGH_KEPT {
@@ -117,6 +117,12 @@ impl Kind {
             },
         )
     }
+}
+
+/// Returns true if an envelope with these lows rises in each half of the time.
+pub(crate) fn is_steady(&[second, third, fourth]: &[f64; 3]) -> bool {
+    let least = STEADY * (fourth - second);
+    third - second > least && fourth - third > least
 }
 
 /// Returns true if it has three times what it usually has or more, and not because it is filled at

@@ -1,6 +1,6 @@
 //! Statement: a finding in words: its numbers, and the options of the command that shows more.
 
-use crate::analysis::explain::forecast::{Forecast, LONGEST_S};
+use crate::analysis::explain::forecast::{Forecast, LONGEST_S, Outlook};
 use crate::analysis::explain::kind::Kind;
 use crate::analysis::explain::whole_run::Earlier;
 use crate::analysis::explain::{Churn, Explanation, Finding};
@@ -199,16 +199,33 @@ impl Forecast {
             Bytes(self.bytes as f64),
             Bytes(self.used as f64)
         );
-        let Some(seconds) = self.seconds else {
-            let days = LONGEST_S / 86_400.0;
-            return format!("{limit}: not reached within {days} days at this rate");
+        let other = match &self.other {
+            Some(other) => format!("; {}", other.in_words()),
+            None => String::new(),
         };
-        let most = seconds.most.map_or("never".into(), time);
-        format!(
-            "{limit}: reached in {} at this rate ({} to {most})",
-            time(seconds.at_rate),
-            time(seconds.least)
-        )
+        format!("{limit}: {}{other}", self.outlook.in_words())
+    }
+}
+
+impl Outlook {
+    fn in_words(&self) -> String {
+        let days = LONGEST_S / 86_400.0;
+        let rate = match self.since_ns {
+            Some(ns) => format!("at the rate since {:.1} s", ns as f64 / 1e9),
+            None => "at this rate".into(),
+        };
+        match (self.seconds, self.least_seconds) {
+            (Some(seconds), least) => format!(
+                "reached in {} {rate} ({} to {})",
+                time(seconds),
+                time(least.unwrap_or(seconds)),
+                (self.most_seconds).map_or(format!("more than {days} days"), time)
+            ),
+            (None, Some(least)) => {
+                format!("not reached before {} {rate}, if at all", time(least))
+            }
+            (None, None) => format!("not reached within {days} days {rate}"),
+        }
     }
 }
 

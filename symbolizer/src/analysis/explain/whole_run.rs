@@ -22,12 +22,12 @@ use heapprof_format::CoarseMoment;
 /// The stacks that a moment names, if there are as many.
 const NAMED: usize = 8;
 /// The fewest moments of a quarter whose least says anything.
-const FEWEST_MOMENTS: usize = 4;
+pub(crate) const FEWEST_MOMENTS: usize = 4;
 /// The part of the growth of single stacks that their site must have grown by: otherwise other
 /// stacks of the site shrank.
 const OF_SITE: f64 = 0.5;
 /// The part of the earlier growth that must have gone on in the detail.
-const GOES_ON: f64 = 0.25;
+pub(crate) const GOES_ON: f64 = 0.25;
 /// The part of what a site had that is left when it has fallen.
 const FALLEN: f64 = 2.0 / 3.0;
 
@@ -104,10 +104,7 @@ impl<'a> WholeRun<'a> {
     /// `None`: there is no coarse history, or it is of other blocks than the profile.
     pub(crate) fn of(profile: &'a Profile, map: &'a SiteMap) -> Option<WholeRun<'a>> {
         let run = &profile.run;
-        let is_of_all = run.span.is_none_or(|span| span.from == Cut::Nothing);
-        if profile.coarse.is_empty() || !is_of_all || run.forked_from != 0 {
-            return None;
-        }
+        let moments = moments_of_all(profile)?;
         let mut totals = vec![Totals::default(); profile.stacks.len()];
         for row in &profile.rows {
             let sum = &mut totals[row.stack as usize];
@@ -120,7 +117,7 @@ impl<'a> WholeRun<'a> {
             stacks[site] += 1;
         }
         Some(WholeRun {
-            moments: &profile.coarse,
+            moments,
             courses: &profile.courses,
             map,
             totals,
@@ -165,7 +162,7 @@ impl<'a> WholeRun<'a> {
             .chain(later)
             .fold(f64::INFINITY, f64::min);
         let fell = low < FALLEN * bytes && bytes - low > REAL * in_use.error();
-        let old = sum(self.before(course, time_ns)).bytes;
+        let old = sum(self.courses.steps_before(course, time_ns)).bytes;
         fell.then_some(Fall {
             time_ns,
             bytes,
@@ -219,7 +216,7 @@ impl<'a> WholeRun<'a> {
         let at = |eighths: u64| {
             let place = moments.partition_point(|it| it.0 <= part(eighths));
             let (time_ns, bytes) = moments[place.saturating_sub(1)];
-            (bytes, sum(self.before(course, time_ns)))
+            (bytes, sum(self.courses.steps_before(course, time_ns)))
         };
         let totals = self.totals[stack as usize];
         let all = sum(course.steps.iter().map(|step| step.stays));
@@ -252,13 +249,6 @@ impl<'a> WholeRun<'a> {
             end_ns: self.end_ns,
             bytes: conduct.growth(),
         })
-    }
-
-    /// The blocks of a course that are in use at the end and came before that time, by steps that
-    /// end up to then.
-    fn before<'c>(&self, course: &'c Course, time_ns: u64) -> impl Iterator<Item = Sum> + use<'c> {
-        let steps = (time_ns / self.courses.before_ns()) as usize;
-        course.before.iter().take(steps).copied()
     }
 
     /// The bytes of the named stacks of a site, and how many stacks of the site are not named.
@@ -315,7 +305,18 @@ impl Growth {
     }
 }
 
-fn sum(sums: impl IntoIterator<Item = Sum>) -> Sum {
+/// Returns the coarse history of a profile. `None`: there is none, or it is of other blocks than
+/// the profile, or of several processes. A stack that these have named at a moment may have more
+/// then.
+pub(crate) fn moments_of_all(profile: &Profile) -> Option<&[CoarseMoment]> {
+    let run = &profile.run;
+    let is_of_all = run.span.is_none_or(|span| span.from == Cut::Nothing);
+    let is_of_one = run.forked_from == 0 && !run.is_joined;
+    let is_known = !profile.coarse.is_empty() && is_of_all && is_of_one;
+    is_known.then_some(&profile.coarse)
+}
+
+pub(crate) fn sum(sums: impl IntoIterator<Item = Sum>) -> Sum {
     sums.into_iter().fold(Sum::default(), |mut sum, it| {
         sum.merge(&it);
         sum

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Earlier, Explanation, Finding, Json, Profile};
+use heapprof_symbolizer::{Earlier, Explanation, Finding, Json, Outlook, Profile};
 use serde::Serialize;
 
 use crate::cli::output::document::Head;
@@ -68,11 +68,34 @@ struct Limit<'a> {
     name: &'a str,
     bytes: u64,
     used_bytes: u64,
+    #[serde(flatten)]
+    outlook: OutlookLine,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    other: Option<OutlookLine>,
+}
+
+#[derive(Serialize)]
+struct OutlookLine {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since_ns: Option<u64>,
     growth_bytes_per_second: f64,
     growth_error_bytes_per_second: f64,
     seconds: Option<f64>,
     seconds_least: Option<f64>,
     seconds_most: Option<f64>,
+}
+
+impl From<Outlook> for OutlookLine {
+    fn from(it: Outlook) -> Self {
+        OutlookLine {
+            since_ns: it.since_ns,
+            growth_bytes_per_second: it.growth,
+            growth_error_bytes_per_second: it.growth_error,
+            seconds: it.seconds,
+            seconds_least: it.least_seconds,
+            seconds_most: it.most_seconds,
+        }
+    }
 }
 
 impl<'a> From<&'a Finding> for FindingLine<'a> {
@@ -131,11 +154,8 @@ pub(super) fn write(
         name: it.limit,
         bytes: it.bytes,
         used_bytes: it.used,
-        growth_bytes_per_second: it.growth,
-        growth_error_bytes_per_second: it.growth_error,
-        seconds: it.seconds.map(|seconds| seconds.at_rate),
-        seconds_least: it.seconds.map(|seconds| seconds.least),
-        seconds_most: it.seconds.and_then(|seconds| seconds.most),
+        outlook: it.outlook.into(),
+        other: it.other.map(OutlookLine::from),
     });
     let document = Document {
         head: Head::of(profile),
