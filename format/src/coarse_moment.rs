@@ -11,6 +11,9 @@
 //!
 //! A stack that is not listed had no more bytes than the last one that is listed. How many it had
 //! is not known.
+//!
+//! In a log that was joined from several, the most bytes are a bound. A stack that is listed had at
+//! least its bytes: each process lists its own.
 
 use crate::body::{put_time, take_first, take_time, take_u32};
 use crate::varint::{put, take};

@@ -13,7 +13,8 @@
 //! So do those of a process whose log has no end, because it may still run.
 //!
 //! A log that rotated begins with a checkpoint. Before the last of these checkpoints not everything
-//! is known of each process, so the joined log begins with a checkpoint of all of them there.
+//! is known of each process, so the joined log begins with a checkpoint of all of them there. Its
+//! coarse history is joined from those of the logs (`past`).
 //!
 //! Each log is read twice: once for its stacks, modules and end, once for its events. Memory is
 //! needed for blocks in use and for stacks.
@@ -28,6 +29,7 @@ mod before;
 mod mappings;
 mod member;
 mod pages;
+mod past;
 mod writing;
 
 use std::io::{self, Write};
@@ -100,11 +102,12 @@ impl<'a> Join<'a> {
         each_record(bytes, &mut progress, &mut fold)?;
         let start = start_of(bytes).ok_or(JoinError::NoStart)?;
         let stack_numbers = fold.stack_numbers().clone();
-        let profile = fold.finish();
+        let mut profile = fold.finish();
         if profile.run.is_joined {
             return Err(JoinError::Joined);
         }
         let (duration_ns, checkpoint) = (profile.run.duration_ns, profile.run.checkpoint);
+        let mut coarse = std::mem::take(&mut profile.coarse);
         let account = profile.account.clone();
         let numbered = profile.threads.iter().map(|thread| thread.number);
         let numbered = numbered.filter(|&number| number != BEFORE_THE_FORK);
@@ -112,6 +115,10 @@ impl<'a> Join<'a> {
         let numbers = (self.threads, threads.len() as u32 + 1);
         self.threads += numbers.1;
         let merged = self.merge.add(name, profile);
+        for moment in &mut coarse {
+            let known = |&(index, bytes): &(u32, u64)| Some((*merged.get(index as usize)?, bytes));
+            moment.largest = moment.largest.iter().filter_map(known).collect();
+        }
         let merged = |(number, index): (u32, u32)| Some((number, *merged.get(index as usize)?));
         self.members.push(Member {
             records: Records::of(bytes)?,
@@ -121,6 +128,7 @@ impl<'a> Join<'a> {
             offset_ns: 0,
             duration_ns,
             checkpoint,
+            coarse,
             without_inherited,
             stacks: stack_numbers.into_iter().filter_map(merged).collect(),
             threads,

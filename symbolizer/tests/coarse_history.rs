@@ -241,21 +241,75 @@ fn info_says_from_when_on_there_is_detail_and_from_when_on_moments() {
     assert!(text.contains("nothing before that"), "{text}");
 }
 
+/// Joins the log with a moment an hour with that of another process, which has these moments.
+fn join_with(moments: &[CoarseMoment], folder: &Path) -> String {
+    let first = log(folder).display().to_string();
+    let other = write(folder, "other.heaplog", &of_process(32, moments, &[]));
+    let joined = folder.join("joined.heaplog").display().to_string();
+    ok(&["join", "-o", &joined, &first, &other.display().to_string()]);
+    joined
+}
+
 #[test]
-fn joined_logs_say_that_their_histories_are_not_joined() {
+fn joined_logs_have_one_history() {
     let folder = folder();
-    let first = log(folder.path()).display().to_string();
-    let moments = [moment(60 * MINUTE, 10 * MB, &[(0, MB)])];
-    let other = write(
-        folder.path(),
-        "other.heaplog",
-        &of_process(32, &moments, &[]),
-    );
-    let other = other.display().to_string();
-    let joined = folder.path().join("joined.heaplog").display().to_string();
-    ok(&["join", "-o", &joined, &first, &other]);
+    let moments = [
+        CoarseMoment {
+            bytes_error: 3000,
+            ..moment(90 * MINUTE, 5 * MB, &[(1, MB), (0, 4 * MB)])
+        },
+        moment(300 * MINUTE, 50 * MB, &[]),
+    ];
+    let joined = join_with(&moments, folder.path());
+    let document = json(&["timeline", "--json", &joined]);
+    let coarse = &document["coarse"];
+    assert_eq!(coarse["joined"], true);
+    let moments = coarse["moments"].as_array().expect("moments").iter();
+    let rows = moments.map(|it| {
+        let number = |key: &str| it[key].as_f64().expect("a number");
+        let minute = number("time_ns") / MINUTE as f64;
+        let highest = number("highest_in_use_bytes") / 1e6;
+        (
+            minute,
+            number("in_use_bytes") / 1e6,
+            highest,
+            number("in_use_error"),
+        )
+    });
+    let expected = [
+        // The other process is known by the most up to its first moment alone.
+        (60.0, 10.0, 11.0 + 6.0, 0.0),
+        (90.0, 10.0 + 5.0, 21.0 + 6.0, 3000.0),
+        (120.0, 20.0 + 5.0, 21.0 + 51.0, 3000.0),
+        (180.0, 30.0 + 5.0, 31.0 + 51.0, 3000.0),
+        (240.0, 40.0 + 5.0, 41.0 + 51.0, 3000.0),
+        // Both have detail.
+        (300.0, 50.0 + 50.0, 51.0 + 51.0, 0.0),
+    ];
+    assert_eq!(rows.collect::<Vec<_>>(), expected);
+    let largest = &coarse["moments"][2]["largest"];
+    let bytes = [0, 1, 2, 3].map(|n| largest[n]["least_in_use_bytes"].as_f64());
+    assert_eq!(bytes, [16e6, 4e6, 2e6, 1e6].map(Some));
+    let text = ok(&["timeline", &joined, "--width", "100"]);
+    let head = "coarse, from before all logs have detail: moments 30 min to 60 min apart\n";
+    assert!(text.starts_with(head), "{text}");
+    let row = "  5400.000 s: 14.3 MiB ± 5.7 KiB in use, at most 25.7 MiB before; at least: ";
+    assert!(text.contains(row), "{text}");
     let text = ok(&["info", &joined, "--width", "300"]);
-    let words = "each process's own log shows moments: their coarse histories are not joined";
+    let words = "6 moments from 3600.000 s on: of the time before, `timeline`, `top -m growth` and";
+    assert!(text.contains(words), "{text}");
+    let growth = json(&["top", "-m", "growth", "--json", &joined]);
+    assert_eq!(growth["coarse"]["before_bytes"], 10e6);
+    let svg = ok(&["timeline", "--svg", &joined]);
+    assert!(svg.contains("coarse: no more between moments"), "{svg}");
+}
+
+#[test]
+fn a_log_without_a_history_leaves_the_joined_one_out() {
+    let folder = folder();
+    let joined = join_with(&[], folder.path());
+    let text = ok(&["info", &joined, "--width", "300"]);
+    let words = "a process's own log may show moments";
     assert!(text.contains(words), "{text}");
     let document = json(&["timeline", "--json", &joined]);
     assert!(document.get("coarse").is_none());

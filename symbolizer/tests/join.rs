@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 use crate::common::processes::{S, begin, load, put};
 use crate::common::{LogBuilder, heapprof, stderr};
-use heapprof_core::SizeClass;
-use heapprof_format::{Alloc, Checkpoint, EndReason, Free, Passed, Record, Start, Sums};
+use heapprof_core::{CoarseHistory, SizeClass};
+use heapprof_format::{
+    Alloc, Checkpoint, CoarseMoment, EndReason, Free, Passed, Record, Start, Sums,
+};
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
     Groups, Join, JoinError, Looks, Moment, Profile, Reading, Rows, View, profile_of_log,
@@ -47,6 +49,57 @@ struct Process {
     blocks: Vec<Block>,
     /// Its log has lost what was before, but for a checkpoint.
     rotated_ms: Option<u64>,
+}
+
+/// The time between two moments of a coarse history.
+const STEP_MS: u64 = 5;
+
+impl Process {
+    /// Bytes in use at a time of its own.
+    fn bytes_at(&self, own_ms: u64) -> u64 {
+        let blocks = self.blocks.iter();
+        let in_use = blocks.filter(|block| block.is_in_use_at(own_ms));
+        in_use.map(|block| block.size).sum()
+    }
+
+    /// Bytes of a caller that a join knows of at that time: before detail begins, those of the last
+    /// moment, if there is one.
+    fn bytes_known_of(&self, caller: u64, own_ms: u64) -> u64 {
+        let is_coarse = self
+            .rotated_ms
+            .is_some_and(|rotated_ms| own_ms < rotated_ms);
+        let known_ms = match is_coarse {
+            true if own_ms < STEP_MS => return 0,
+            true => own_ms / STEP_MS * STEP_MS,
+            false => own_ms,
+        };
+        let blocks = self.blocks.iter();
+        let in_use = blocks.filter(|it| it.caller == caller && it.is_in_use_at(known_ms));
+        in_use.map(|block| block.size).sum()
+    }
+
+    /// Its coarse history: a moment in each step, and that of its checkpoint.
+    fn moments(&self, rotated_ms: u64, stacks: &[u32; 4]) -> Vec<CoarseMoment> {
+        let times = (STEP_MS..rotated_ms).step_by(STEP_MS as usize);
+        let mut before_ms = 0;
+        let moment = |ms: u64| {
+            let in_use = || self.blocks.iter().filter(move |it| it.is_in_use_at(ms));
+            let of_caller = |(caller, stack): (u64, &u32)| {
+                let blocks = in_use().filter(|block| block.caller == caller);
+                (*stack, blocks.map(|block| block.size).sum())
+            };
+            let since = std::mem::replace(&mut before_ms, ms);
+            CoarseMoment {
+                time_ns: ms * MS,
+                bytes: self.bytes_at(ms),
+                objects: in_use().count() as u64,
+                highest: (since..=ms).map(|ms| self.bytes_at(ms)).max().unwrap_or(0),
+                largest: (0..).zip(stacks).map(of_caller).collect(),
+                ..CoarseMoment::default()
+            }
+        };
+        times.chain([rotated_ms]).map(moment).collect()
+    }
 }
 
 fn block() -> impl Strategy<Value = Block> {
@@ -148,6 +201,9 @@ fn log_of(process: &Process, index: usize) -> Vec<u8> {
             ),
             ..Checkpoint::default()
         }));
+        for moment in process.moments(rotated_ms, &stacks) {
+            log.given(&Record::CoarseMoment(moment));
+        }
         log.flush();
         for ((caller, class), (samples, bytes)) in passed {
             log.given(&Record::Passed(Passed {
@@ -234,17 +290,22 @@ fn expected(processes: &[Process], ms: u64) -> Numbers {
     numbers
 }
 
-/// Returns the numbers of a profile of the joined log. A caller is known by its offset in the
-/// server, wherever the server lies now.
+/// Returns the caller of a stack of the joined log. It is known by its offset in the server,
+/// wherever the server lies now.
+fn caller_of(profile: &Profile, stack: u32) -> u64 {
+    let stack = &profile.stacks[stack as usize];
+    let places: Vec<_> = profile.places(stack).collect();
+    let call = places[1];
+    let module = &profile.modules[call.module.unwrap() as usize];
+    assert_eq!(module.path, "/bin/server");
+    (call.avma - module.bias.unwrap() - 0x100) / 16
+}
+
+/// Returns the numbers of a profile of the joined log.
 fn found(profile: &Profile) -> Numbers {
     let mut numbers = Numbers::new();
     for row in &profile.rows {
-        let stack = &profile.stacks[row.stack as usize];
-        let places: Vec<_> = profile.places(stack).collect();
-        let call = places[1];
-        let module = &profile.modules[call.module.unwrap() as usize];
-        assert_eq!(module.path, "/bin/server");
-        let caller = (call.avma - module.bias.unwrap() - 0x100) / 16;
+        let caller = caller_of(profile, row.stack);
         let totals = &row.totals;
         let sum = numbers.entry(caller).or_default();
         sum[0] += totals.in_use.objects();
@@ -303,6 +364,57 @@ proptest! {
         if detailed.is_none() {
             let most = comes.map(bytes).max().unwrap_or(0);
             prop_assert!(whole.peak.unwrap().bytes.to_f64() >= most as f64);
+        }
+    }
+}
+
+/// The sum over all processes that are there, of what `bytes` says of one at a time of its own.
+fn of_all(processes: &[Process], ms: u64, bytes: impl Fn(&Process, u64) -> u64) -> u64 {
+    let end = |process: &Process| process.began_ms + process.ends_ms;
+    let last = processes.iter().map(end).max().unwrap();
+    let there = processes.iter().filter(|process| {
+        process.began_ms <= ms && (ms < end(process) || end(process) == last || !process.has_end)
+    });
+    there
+        .map(|process| bytes(process, ms - process.began_ms))
+        .sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Before all have detail, each moment has what is known of all, and all never had more than
+    /// the most.
+    #[test]
+    fn each_coarse_moment_has_what_is_known_of_all_processes(
+        processes in prop::collection::vec(process(), 1..4),
+    ) {
+        let rotated = processes.iter().filter_map(|p| Some(p.began_ms + p.rotated_ms?));
+        let Some(detailed) = rotated.max() else {
+            return Ok(());
+        };
+        let logs: Vec<_> = processes.iter().enumerate().map(|(i, p)| log_of(p, i)).collect();
+        let whole = profile_of_log(&joined(&logs), |_| {}).unwrap();
+        let first = processes.iter().map(|p| p.began_ms).min().unwrap();
+        let moments = &whole.coarse;
+        prop_assert_eq!(moments.last().map(|it| it.time_ns), Some((detailed - first) * MS));
+        prop_assert!(moments.len() <= CoarseHistory::MOST);
+        let mut before_ms = first;
+        for moment in moments {
+            let ms = first + moment.time_ns / MS;
+            let known = [0, 1, 2, 3].map(|caller| {
+                of_all(&processes, ms, |it, own_ms| it.bytes_known_of(caller, own_ms))
+            });
+            let mut found = [0; 4];
+            for &(stack, bytes) in &moment.largest {
+                found[caller_of(&whole, stack) as usize] += bytes;
+            }
+            prop_assert_eq!(found, known, "at {} ms", ms);
+            prop_assert_eq!(moment.bytes, known.iter().sum::<u64>(), "at {} ms", ms);
+            let all = (before_ms..=ms).map(|ms| of_all(&processes, ms, Process::bytes_at));
+            let most = all.max().unwrap_or(0);
+            prop_assert!(moment.highest >= most, "{} at {} ms", moment.highest, ms);
+            before_ms = ms;
         }
     }
 }

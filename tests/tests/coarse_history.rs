@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use heapprof_format::{CoarseMoment, Reader, Record};
-use heapprof_symbolizer::{Ending, Input, Profile};
+use heapprof_symbolizer::{Ending, Input, Moment, Profile, Reading, View, profile_of_view};
 use heapprof_tests::{Finished, Json, Run};
 
 const BOUND: u64 = 64 << 10;
@@ -279,6 +279,58 @@ fn timeline_and_growth_show_the_time_before_detail() {
             .run();
         let grown = grown.well();
         assert!(!grown.stdout.contains("since before"), "{}", grown.stdout);
+    }
+}
+
+/// Two processes at a time: each moment of the joined log has what the two logs say of it.
+#[test]
+fn joined_logs_have_what_each_process_had() {
+    let running = [leaking("150").start(), leaking("250").start()];
+    let ran = running.map(|running| running.wait().well());
+    let logs = ran.each_ref().map(|ran| ran.folder().join("t.heaplog"));
+    let file = ran[0].folder().join("joined.heaplog");
+    let join = Run::heapprof().arg("join").arg("-o").arg(&file);
+    let _ = join.args(&logs).run().well();
+    let joined = read(&file);
+    let inputs = logs.each_ref().map(|log| Input::open(log).expect("a log"));
+    let alone = logs.each_ref().map(|log| read(log));
+    let starts = alone.each_ref().map(|it| it.run.start_wall_ns);
+    let bytes_at = |process: usize, joined_ns: u64| -> Option<u64> {
+        let profile = &alone[process];
+        // Times in a log are whole microseconds.
+        let wall_ns = starts.iter().min()? + joined_ns + 999;
+        let own_ns = wall_ns.checked_sub(starts[process])?;
+        if own_ns < profile.run.checkpoint?.time_ns {
+            let before = profile.coarse.iter().rfind(|it| it.time_ns <= own_ns);
+            return before.map(|it| it.bytes);
+        }
+        let view = View::At(Moment::After(own_ns.min(profile.run.duration_ns)));
+        let reading = Reading {
+            view,
+            ..Reading::default()
+        };
+        let log = inputs[process].log().expect("a log");
+        let then = profile_of_view(log, &reading, |_| ()).expect("a profile");
+        (own_ns < profile.run.duration_ns).then(|| then.totals().in_use.bytes())
+    };
+    let until_ns = joined.run.checkpoint.expect("both rotated").time_ns;
+    assert_eq!(joined.coarse.last().map(|it| it.time_ns), Some(until_ns));
+    assert!(joined.coarse.len() > 20, "{}", joined.coarse.len());
+    let mut both = 0;
+    for moment in &joined.coarse {
+        let known = [0, 1].map(|process| bytes_at(process, moment.time_ns));
+        both += usize::from(known.iter().all(Option::is_some));
+        assert_eq!(
+            moment.bytes,
+            known.iter().flatten().sum::<u64>(),
+            "{known:?}"
+        );
+        assert!(moment.highest >= moment.bytes);
+    }
+    assert!(both > 10, "{both} of {}", joined.coarse.len());
+    let most = |profile: &Profile| profile.coarse.iter().map(|it| it.highest).max();
+    for alone in &alone {
+        assert!(most(&joined) >= most(alone));
     }
 }
 

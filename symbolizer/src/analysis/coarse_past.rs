@@ -7,6 +7,7 @@
 use heapprof_format::CoarseMoment;
 
 use crate::model::profile::Profile;
+use crate::model::run::Run;
 use crate::naming::site::SiteMap;
 
 /// The bytes in use at a moment.
@@ -20,7 +21,7 @@ pub struct CoarseRow {
     pub bytes_error: f64,
     /// Blocks in use.
     pub objects: f64,
-    /// The most bytes in use at any time since the row before.
+    /// The most bytes in use at any time since the row before; of several processes, a bound.
     pub highest: f64,
     /// Resident bytes by the last reading of the memory; `None`: there was none.
     pub resident: Option<u64>,
@@ -57,8 +58,10 @@ pub struct CoarseSpan {
 pub struct CoarsePast {
     /// In order of time.
     pub rows: Vec<CoarseRow>,
-    /// True if the process was forked: the rows are without what it has from its parent.
+    /// True if a process was forked: the rows are without what it has from its parent.
     pub without_inherited: bool,
+    /// True if the rows are of several processes: they had `highest` at most.
+    pub is_joined: bool,
 }
 
 impl CoarsePast {
@@ -69,7 +72,8 @@ impl CoarsePast {
         let moments = profile.coarse.iter().filter(|_| is_whole);
         CoarsePast {
             rows: moments.map(|moment| row(moment, sites)).collect(),
-            without_inherited: profile.run.forked_from != 0,
+            without_inherited: profile.has_coarse_heir(),
+            is_joined: profile.run.is_joined,
         }
     }
 
@@ -150,19 +154,36 @@ impl Profile {
     /// Returns what is known of the time before detail, in words; `None`: nothing.
     pub fn before_detail(&self) -> Option<&'static str> {
         self.run.checkpoint.as_ref()?;
-        match (self.run.is_joined, self.coarse.is_empty()) {
-            (true, _) => Some(
-                "of the time before, each process's own log shows moments: their coarse histories are not joined",
+        let is_joined = self.run.is_joined;
+        match (self.coarse.is_empty(), self.has_coarse_heir()) {
+            (true, _) if is_joined => {
+                Some("of the time before, a process's own log may show moments")
+            }
+            (true, _) => None,
+            (false, true) if is_joined => Some(
+                "of the time before, `timeline` and the page of `report` show moments, without what processes have \
+                 from their parents",
             ),
-            (false, true) => None,
-            (false, false) if self.run.forked_from != 0 => Some(
+            (false, true) => Some(
                 "of the time before, `timeline` and the page of `report` show moments, without what the process \
                  has from its parent",
+            ),
+            (false, false) if is_joined => Some(
+                "of the time before, `timeline`, `top -m growth` and the page of `report` use moments",
             ),
             (false, false) => Some(
                 "of the time before, `timeline`, `top -m growth`, `explain` and the page of `report` use moments",
             ),
         }
+    }
+}
+
+impl Profile {
+    /// Returns true if the coarse history is without blocks that a process has from its parent.
+    fn has_coarse_heir(&self) -> bool {
+        let is_heir = |run: &Run| run.forked_from != 0;
+        let mut parts = self.parts.iter();
+        is_heir(&self.run) || parts.any(|part| is_heir(&part.run) && !part.without_inherited)
     }
 }
 
@@ -227,7 +248,7 @@ mod tests {
         };
         CoarsePast {
             rows: rows.iter().map(row).collect(),
-            without_inherited: false,
+            ..CoarsePast::default()
         }
     }
 

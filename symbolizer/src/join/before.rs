@@ -1,11 +1,13 @@
 //! Time before detail: the time of which some of the joined logs have no events.
 //!
-//! It keeps sums of what was allocated and freed in it, and the blocks in use at its end.
+//! It keeps sums of what was allocated and freed in it, the blocks in use at its end, and what was
+//! in use at moments.
 
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass};
-use heapprof_format::{Alloc, Checkpoint, Passed, Sums};
+use heapprof_format::{Alloc, Checkpoint, CoarseMoment, Passed, Sums};
 
 use super::member::Member;
+use super::past::JoinedPast;
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::resume::estimate;
 
@@ -24,6 +26,8 @@ pub(super) struct BeforeDetail {
     /// The most bytes that are known to have been in use at once, and when: those of one process
     /// alone, or of those whose detail goes so far back. In truth there may have been more.
     most: (Fixed, u64),
+    /// The bytes in use at moments, if all logs know them.
+    past: Option<JoinedPast>,
 }
 
 impl BeforeDetail {
@@ -37,8 +41,9 @@ impl BeforeDetail {
                 bytes_before = bytes_before.saturating_add(checkpoint.bytes_before);
             }
         }
+        let until_ns = until_ns?;
         Some(BeforeDetail {
-            until_ns: until_ns?,
+            until_ns,
             segment,
             bytes_before,
             ledger: Ledger::new(),
@@ -47,11 +52,29 @@ impl BeforeDetail {
             requested: Estimate::default(),
             intervals: None,
             most: (Fixed::default(), 0),
+            past: JoinedPast::of(members, until_ns),
         })
     }
 
-    /// A log's own checkpoint begins; its process had the most in use at `peak_ns`.
-    pub(super) fn checkpoint(&mut self, checkpoint: &Checkpoint, peak_ns: u64) {
+    /// Nothing before that time is to come.
+    pub(super) fn reach(&mut self, time_ns: u64) {
+        if let Some(past) = &mut self.past {
+            past.reach(time_ns, &self.ledger);
+        }
+    }
+
+    /// The own checkpoint of that member begins.
+    pub(super) fn checkpoint(
+        &mut self,
+        index: usize,
+        member: &Member<'_>,
+        checkpoint: &Checkpoint,
+    ) {
+        if let Some(past) = &mut self.past {
+            let in_use = self.ledger.total().in_use.bytes_fixed();
+            past.begin_detail(index, member.joined(checkpoint.time_ns), in_use);
+        }
+        let peak_ns = member.joined(checkpoint.peak_ns);
         self.had(Fixed::from_bits(checkpoint.peak_bytes), peak_ns);
         self.requested.merge(&estimate(&checkpoint.requested));
         if checkpoint.intervals != (0, 0) {
@@ -79,6 +102,9 @@ impl BeforeDetail {
         self.sampled_under((alloc.interval, alloc.interval));
         if !from_checkpoint {
             self.had(self.ledger.total().in_use.bytes_fixed(), alloc.time_ns);
+        }
+        if let Some(past) = &mut self.past {
+            past.in_use(self.ledger.total().in_use.bytes_fixed());
         }
     }
 
@@ -123,9 +149,17 @@ impl BeforeDetail {
 
     /// The stacks that it names.
     pub(super) fn stacks(&self) -> Vec<u32> {
-        let mut stacks: Vec<u32> = self.first_ns.keys().copied().collect();
+        let of_moments = self.moments().iter().flat_map(|moment| &moment.largest);
+        let of_moments = of_moments.map(|(stack, _)| stack);
+        let mut stacks: Vec<u32> = self.first_ns.keys().chain(of_moments).copied().collect();
         stacks.sort_unstable();
+        stacks.dedup();
         stacks
+    }
+
+    /// The bytes in use at moments, in the order of time.
+    pub(super) fn moments(&self) -> &[CoarseMoment] {
+        self.past.as_ref().map_or(&[], JoinedPast::moments)
     }
 
     /// Returns what was allocated and freed, a record for each row.

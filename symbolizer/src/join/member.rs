@@ -1,7 +1,7 @@
 //! Member: one of the joined logs, during its second reading.
 
 use heapprof_core::NumberMap;
-use heapprof_format::{Checkpoint, Event, Record, Start};
+use heapprof_format::{Checkpoint, CoarseMoment, Event, Record, Start};
 
 use crate::model::special_threads::BEFORE_THE_FORK;
 use crate::read::log::Records;
@@ -19,6 +19,8 @@ pub(super) struct Member<'a> {
     /// Duration by its own clock.
     pub(super) duration_ns: u64,
     pub(super) checkpoint: Option<Checkpoint>,
+    /// Its coarse history, with the joined log's numbers of stacks.
+    pub(super) coarse: Vec<CoarseMoment>,
     /// True if what it had from its parent is left out.
     pub(super) without_inherited: bool,
     /// The joined log's number of each of its stacks, by the log's own number.

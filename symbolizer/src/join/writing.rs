@@ -185,6 +185,9 @@ impl<'a, W: Write> Writing<'a, W> {
         let mut events = 0_u64;
         while let Some(mut first) = heap.peek_mut() {
             let Reverse((time_ns, index)) = *first;
+            if let Some(before) = &mut self.before {
+                before.reach(time_ns);
+            }
             if let Some(before) = self.before.take_if(|before| before.until_ns < time_ns) {
                 self.end_before(&before)?;
             }
@@ -207,7 +210,10 @@ impl<'a, W: Write> Writing<'a, W> {
             }
         }
         match self.before.take() {
-            Some(before) => self.end_before(&before),
+            Some(mut before) => {
+                before.reach(u64::MAX);
+                self.end_before(&before)
+            }
             None => Ok(()),
         }
     }
@@ -454,8 +460,7 @@ impl<'a, W: Write> Writing<'a, W> {
     /// The state that a log of a process which rotates begins with.
     fn checkpoint(&mut self, index: usize, checkpoint: &Checkpoint) -> io::Result<()> {
         if let Some(before) = &mut self.before {
-            let peak_ns = self.members[index].joined(checkpoint.peak_ns);
-            before.checkpoint(checkpoint, peak_ns);
+            before.checkpoint(index, &self.members[index], checkpoint);
         }
         while let Some(record) = self.members[index].next() {
             match record {
@@ -491,6 +496,9 @@ impl<'a, W: Write> Writing<'a, W> {
         self.put(&Record::Checkpoint(before.beginning()))?;
         for stack in before.stacks() {
             self.stack(stack)?;
+        }
+        for moment in before.moments() {
+            self.put(&Record::CoarseMoment(moment.clone()))?;
         }
         // Frames begin at the time of their first record: what has none must not stand before what
         // has.

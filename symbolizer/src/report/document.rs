@@ -47,6 +47,8 @@ pub(super) struct Document<'a> {
     findings: Findings,
     /// The time before that of the steps.
     coarse: Vec<Coarse>,
+    /// True if several processes are in it: then the highest of a coarse moment is a bound.
+    is_joined: bool,
     steps: Steps,
     peak: Option<Peak>,
     spikes: Vec<OtherPeak>,
@@ -167,6 +169,7 @@ impl<'a> Document<'a> {
             circumstances: RecordingConditions::of(profile),
             findings,
             coarse: coarse::moments(profile, report.sites, &mut tables),
+            is_joined: run.is_joined,
             steps: Steps {
                 end_s: steps.iter().map(|it| it.end_ns as f64 / 1e9).collect(),
                 in_use: numbers(|it| it.in_use.round()),

@@ -20,7 +20,10 @@ function curvesOf() {
   }];
   if (data.coarse.length > 0) {
     curves.push({
-      key: "coarse", name: "coarse: the highest between moments, from before the oldest kept segment",
+      key: "coarse",
+      name: data.is_joined
+        ? "coarse: no more between moments, from before all logs have detail"
+        : "coarse: the highest between moments, from before the oldest kept segment",
       points: data.coarse.map(({ time_s, highest }) => [time_s, highest]), amount: () => null,
     });
   }

@@ -32,7 +32,7 @@ function showCoarse(row, pointer) {
   const lines = [
     `${seconds(row.time_s)} (before all that is known in detail)`,
     `in use: ${bytes(row.bytes)}${plusMinus}`,
-    `highest since the moment before: ${bytes(row.highest)}`,
+    `${data.is_joined ? "at most" : "highest"} since the moment before: ${bytes(row.highest)}`,
     ...(row.resident === null ? [] : [`resident (RSS): ${bytes(row.resident)}`]),
     ...row.sites.map(([site, least]) => `${wordsOf(data, data.frames[site]).name}: at least ${bytes(least)}`),
   ];

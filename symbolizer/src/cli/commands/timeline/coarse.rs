@@ -29,6 +29,8 @@ pub(super) struct Document<'a> {
     until_ns: u64,
     /// True if the moments are without what a forked process has from its parent.
     without_inherited: bool,
+    /// True if the moments are of several processes, which had the highest bytes at most.
+    joined: bool,
     moments: Vec<MomentDocument<'a>>,
 }
 
@@ -92,6 +94,7 @@ impl Coarse {
         (!rows.is_empty()).then(|| Document {
             until_ns: begins_at(profile),
             without_inherited: self.past.without_inherited,
+            joined: self.past.is_joined,
             moments: rows.iter().map(moment).collect(),
         })
     }
@@ -107,14 +110,17 @@ impl Coarse {
             return Ok(());
         }
         let until_ns = begins_at(profile);
-        let head = format!(
-            "coarse, from before the log's oldest kept segment: moments {} apart{}",
-            self.spacing(),
-            match self.past.without_inherited {
-                true => ", without what the process has from its parent",
-                false => "",
-            }
-        );
+        let (of, parent) = match self.past.is_joined {
+            true => ("all logs have detail", "processes have from their parents"),
+            false => (
+                "the log's oldest kept segment",
+                "the process has from its parent",
+            ),
+        };
+        let mut head = format!("coarse, from before {of}: moments {} apart", self.spacing());
+        if self.past.without_inherited {
+            head.push_str(&format!(", without what {parent}"));
+        }
         write_wrapped(&head, INDENT, stdout_width(), out)?;
         if let Some(resident) = self.past.resident_curve(until_ns, steps) {
             curve_line("resident", &resident, "", out)?;
@@ -162,8 +168,12 @@ impl Coarse {
             true => String::new(),
             false => format!("; at least: {}", sites.join(", ")),
         };
+        let up_to = match self.past.is_joined {
+            true => "at most",
+            false => "up to",
+        };
         format!(
-            "  {:.3} s: {}{plus_minus} in use, up to {} before{resident}{sites}",
+            "  {:.3} s: {}{plus_minus} in use, {up_to} {} before{resident}{sites}",
             row.time_ns as f64 / 1e9,
             Bytes(row.bytes),
             Bytes(row.highest),

@@ -250,12 +250,16 @@ impl Picture<'_> {
         writeln!(
             out,
             "<rect x=\"{from:.1}\" y=\"{}\" width=\"{:.1}\" height=\"{}\" fill=\"#f7f7f7\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#555\" font-size=\"11\">coarse: the highest between moments</text>",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#555\" font-size=\"11\">coarse: {} between moments</text>",
             chart.top,
             to - from,
             chart.height,
             to.max(LEFT + LEGEND_OF_COARSE),
-            chart.top - 8.0
+            chart.top - 8.0,
+            match self.profile.run.is_joined {
+                true => "no more",
+                false => "the highest",
+            }
         )
     }
 
