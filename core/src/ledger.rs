@@ -13,6 +13,7 @@
 //! order.
 
 use crate::sampling::estimate::Estimate;
+use crate::sampling::estimates::Estimates;
 use crate::sampling::fixed::Fixed;
 use crate::sampling::size_class::SizeClass;
 use crate::sampling::weight::Weight;
@@ -71,23 +72,10 @@ pub struct Block {
     pub interval: u64,
 }
 
-/// The stored form of a row.
-#[derive(Debug, Clone)]
-struct Account {
-    stack: u32,
-    class: SizeClass,
-    sums: Sums,
-}
-
-impl Account {
-    fn row(&self) -> Row {
-        Row {
-            stack: self.stack,
-            class: self.class,
-            totals: self.sums.totals(),
-        }
-    }
-}
+/// The numbers of a row's sums.
+const ALLOCATED: usize = 0;
+/// See [`ALLOCATED`].
+const FREED: usize = 1;
 
 /// Sums of a row. An allocation and a free change one of the two each; their difference is in use.
 #[derive(Debug, Clone, Copy, Default)]
@@ -97,10 +85,14 @@ struct Sums {
 }
 
 impl Sums {
+    fn in_use(&self) -> Estimate {
+        self.allocated.without(&self.freed)
+    }
+
     fn totals(&self) -> Totals {
         Totals {
             allocated: self.allocated,
-            in_use: self.allocated.without(&self.freed),
+            in_use: self.in_use(),
         }
     }
 }
@@ -108,7 +100,9 @@ impl Sums {
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
-    rows: Vec<Account>,
+    rows: Vec<(u32, SizeClass)>,
+    /// By row: the sums [`ALLOCATED`] and [`FREED`].
+    sums: Estimates<2>,
     row_of: NumberMap<(u32, u8), u32>,
     live: NumberMap<u64, Live>,
     /// Mean intervals of samples, in bytes, in order of appearance; the index of each; and the
@@ -164,7 +158,7 @@ impl Ledger {
     #[inline]
     pub fn came(&mut self, live: Live) -> Weight {
         let weight = self.weight_of(live);
-        self.rows[live.row as usize].sums.allocated.add(&weight);
+        self.sums.add(live.row as usize, ALLOCATED, &weight);
         self.total.allocated.add(&weight);
         weight
     }
@@ -173,7 +167,7 @@ impl Ledger {
     #[inline]
     pub fn went(&mut self, live: Live) -> Weight {
         let weight = self.weight_of(live);
-        self.rows[live.row as usize].sums.freed.add(&weight);
+        self.sums.add(live.row as usize, FREED, &weight);
         self.total.freed.add(&weight);
         weight
     }
@@ -185,10 +179,9 @@ impl Ledger {
     /// whole one.
     pub fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) -> u32 {
         let row = self.row(stack, class);
-        for sums in [&mut self.rows[row as usize].sums, &mut self.total] {
-            sums.allocated.merge(freed);
-            sums.freed.merge(freed);
-        }
+        self.sums.merge(row as usize, freed);
+        self.total.allocated.merge(freed);
+        self.total.freed.merge(freed);
         row
     }
 
@@ -197,11 +190,7 @@ impl Ledger {
     pub fn row(&mut self, stack: u32, class: SizeClass) -> u32 {
         let rows = &mut self.rows;
         *self.row_of.entry((stack, class.0)).or_insert_with(|| {
-            rows.push(Account {
-                stack,
-                class,
-                sums: Sums::default(),
-            });
+            rows.push((stack, class));
             rows.len() as u32 - 1
         })
     }
@@ -209,7 +198,13 @@ impl Ledger {
     /// Returns the stack of a row.
     #[inline]
     pub fn stack_at(&self, row: u32) -> u32 {
-        self.rows[row as usize].stack
+        self.rows[row as usize].0
+    }
+
+    /// Returns what is in use by a row.
+    #[inline]
+    pub fn in_use_at(&self, row: u32) -> Estimate {
+        self.sums_at(row as usize).in_use()
     }
 
     /// Returns the number of different intervals of its samples.
@@ -236,7 +231,7 @@ impl Ledger {
     #[inline]
     pub fn block_of(&self, live: Live) -> Block {
         Block {
-            stack: self.rows[live.row as usize].stack,
+            stack: self.stack_at(live.row),
             size: live.size,
             interval: self.intervals[live.interval as usize],
         }
@@ -244,12 +239,26 @@ impl Ledger {
 
     /// Returns all rows, in the order of their first samples. A row may have nothing in use.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = Row> {
-        self.rows.iter().map(Account::row)
+        (0..self.rows.len()).map(|index| self.row_of_index(index))
     }
 
     /// Returns the row at an index of [`rows`](Self::rows). Indices never change.
     pub fn row_at(&self, index: usize) -> Option<Row> {
-        self.rows.get(index).map(Account::row)
+        (index < self.rows.len()).then(|| self.row_of_index(index))
+    }
+
+    fn row_of_index(&self, index: usize) -> Row {
+        let (stack, class) = self.rows[index];
+        Row {
+            stack,
+            class,
+            totals: self.sums_at(index).totals(),
+        }
+    }
+
+    fn sums_at(&self, index: usize) -> Sums {
+        let [allocated, freed] = self.sums.get(index);
+        Sums { allocated, freed }
     }
 
     /// Returns the sum of all rows.
@@ -262,6 +271,12 @@ impl Ledger {
     #[inline]
     pub fn bytes_in_use(&self) -> Fixed {
         self.total.allocated.bytes_fixed() - self.total.freed.bytes_fixed()
+    }
+
+    /// Returns the variance of that number.
+    #[inline]
+    pub fn bytes_in_use_variance(&self) -> Fixed {
+        self.total.allocated.bytes_variance_fixed() - self.total.freed.bytes_variance_fixed()
     }
 
     /// Returns the sum of all frees.

@@ -112,6 +112,7 @@ pub use python::walk::{
 pub use rate_limit::RateLimit;
 pub use sampling::budget::Budget;
 pub use sampling::estimate::Estimate;
+pub use sampling::estimates::Estimates;
 pub use sampling::fixed::Fixed;
 pub use sampling::rng::Rng;
 pub use sampling::sampler::{Regime, STRIDE, Sampler, Suspended, bytes_on_the_line};

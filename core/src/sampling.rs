@@ -6,6 +6,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod estimate;
+pub(crate) mod estimates;
 pub(crate) mod fixed;
 pub(crate) mod rng;
 pub(crate) mod sampler;

@@ -69,6 +69,11 @@ impl Estimate {
         self.bytes
     }
 
+    /// Returns the variance of that number.
+    pub fn bytes_variance_fixed(&self) -> Fixed {
+        self.bytes_variance
+    }
+
     /// Returns the parts for storage: blocks, bytes, variance of the blocks, variance of the bytes,
     /// in units of 2^-32. The number of samples is stored apart.
     pub fn to_bits(&self) -> [i128; 4] {

@@ -73,6 +73,14 @@ impl Weight {
         self.objects_variance.to_bits() | self.bytes_variance.to_bits() == 0
     }
 
+    /// Returns the bytes if the sample stands for itself alone.
+    #[inline]
+    pub(crate) fn whole_bytes(&self) -> Option<u64> {
+        let is_one = self.is_exact() && self.objects == Fixed::from_int(1);
+        let bytes = u64::try_from(self.bytes.to_bits() >> 32).ok();
+        bytes.filter(|&bytes| is_one && self.bytes == Fixed::from_int(bytes))
+    }
+
     /// Returns the weight of this sample in bytes on the sampler's line, where an empty block has
     /// one byte. `size` is the block's size.
     #[inline]
