@@ -95,6 +95,13 @@ pub fn frame_end(bytes: &[u8], at: usize) -> Option<usize> {
     (end <= bytes.len()).then_some(end)
 }
 
+/// Returns the offset of the frame that the bytes end with; `None`: they do not end with a frame.
+pub(crate) fn last_frame(bytes: &[u8]) -> Option<usize> {
+    let mut words = bytes.windows(MAGIC.len());
+    let begin = words.rposition(|word| word == MAGIC)?;
+    (frame_end(bytes, begin)? == bytes.len()).then_some(begin)
+}
+
 fn checksum(sequence: u32, payload: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&sequence.to_le_bytes());

@@ -9,7 +9,7 @@
 use crate::body::{Kind, TIME_UNIT_NS, take_body};
 use crate::frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, Search, VERSION, begins_log,
-    version_of,
+    last_frame, version_of,
 };
 use crate::log::{
     Deltas, KIND_ALLOC, KIND_FREE, KIND_OTHER, KIND_PLAIN, THREAD_FOLLOWS, TIME_IN_TAG, plain,
@@ -84,6 +84,13 @@ impl<'a> Reader<'a> {
             search: Search::through(bytes.len()),
             is_cut: false,
         }
+    }
+
+    /// Returns a reader of the frame that the bytes of a log end with; `None`: they do not end with
+    /// a frame. Offsets count from the beginning of the frame.
+    pub fn of_last_frame(bytes: &'a [u8]) -> Option<Self> {
+        let begin = last_frame(bytes)?;
+        Some(Reader::behind(None, &bytes[begin..]))
     }
 
     /// Returns the number of the last frame that was read.
@@ -545,6 +552,24 @@ mod tests {
             }
         }
         assert_eq!(seen, 8, "all but the last record");
+    }
+
+    #[test]
+    fn the_last_frame_is_found_from_the_end() {
+        let (bytes, first) = two_frames();
+        let ids = |bytes: &[u8]| {
+            let mut reader = Reader::of_last_frame(bytes)?;
+            let mut ids = Vec::new();
+            while let Ok(Some(Record::Free(free))) = reader.next_record() {
+                ids.push(free.id);
+            }
+            Some(ids)
+        };
+        assert_eq!(ids(&bytes), Some((2..=9).collect()));
+        assert_eq!(ids(&bytes[..first]), Some(vec![1]));
+        assert_eq!(ids(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(ids(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(ids(&FILE_HEADER), None);
     }
 
     #[test]

@@ -35,6 +35,16 @@ impl Event {
     }
 }
 
+impl From<Event> for Record {
+    #[inline]
+    fn from(event: Event) -> Record {
+        match event {
+            Event::Alloc(alloc) => Record::Alloc(alloc),
+            Event::Free(free) => Record::Free(free),
+        }
+    }
+}
+
 /// One event, or one fact that the reader needs to understand events.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
