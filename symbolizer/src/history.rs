@@ -11,6 +11,7 @@
 //! | `birth` | a block in use |
 //! | `rows` | the sums of each row so far, and its state at the peak |
 //! | `past` | what comes of a row at the end |
+//! | `past_numbers` | the numbers of a past that are asked for |
 //!
 //! Imports: `heapprof_core` alone.
 //!
@@ -23,6 +24,7 @@ pub(crate) mod lifetimes;
 pub(crate) mod over_time;
 pub(crate) mod pages;
 pub(crate) mod past;
+pub(crate) mod past_numbers;
 mod rows;
 pub(crate) mod slope;
 pub(crate) mod spikes;
@@ -32,6 +34,7 @@ use crate::history::birth::{Birth, COUNTS, INHERITED};
 use crate::history::courses::{Courses, CoursesSoFar};
 use crate::history::lifetimes::Lifetimes;
 use crate::history::pages::{Pages, PagesOfBlock};
+use crate::history::past_numbers::PastNumbers;
 use crate::history::rows::{Rows, slack_of};
 use crate::history::temporary::Temporary;
 use heapprof_core::{Estimate, Fixed, Ledger, Live, NumberMap, Weight};
@@ -55,6 +58,7 @@ pub(crate) enum End {
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     temporary: Temporary,
+    numbers: PastNumbers,
     /// Growth is that since then.
     from_ns: u64,
     /// Allocations of each thread, estimated, and how many there were at each block in use: kept
@@ -68,8 +72,7 @@ pub(crate) struct History {
     pages: Vec<Pages>,
     live: NumberMap<u64, Birth>,
     lifetimes: Vec<Lifetimes>,
-    /// Bytes in use, and the most there were.
-    in_use: Fixed,
+    /// The most bytes in use.
     largest: Fixed,
     /// The courses of all stacks: kept when asked for.
     courses: Option<CoursesSoFar>,
@@ -80,6 +83,7 @@ impl History {
     pub(crate) fn since(from_ns: u64, temporary: Temporary) -> History {
         History {
             temporary,
+            numbers: PastNumbers::default(),
             from_ns,
             allocations: NumberMap::default(),
             places: NumberMap::default(),
@@ -88,10 +92,14 @@ impl History {
             pages: Vec::new(),
             live: NumberMap::default(),
             lifetimes: Vec::new(),
-            in_use: Fixed::default(),
             largest: Fixed::default(),
             courses: None,
         }
+    }
+
+    /// Keeps these numbers alone.
+    pub(crate) fn keep(&mut self, numbers: PastNumbers) {
+        self.numbers = numbers;
     }
 
     /// Keeps the courses of all stacks, too.
@@ -134,24 +142,30 @@ impl History {
     /// To be called when all blocks that were in use at that time have been told, and with them the
     /// frees of inherited blocks that were gone by then. While they were told, more may have seemed
     /// to be in use than ever was at once: so the peak is looked for from here on.
-    pub(crate) fn begun(&mut self) {
-        self.largest = self.in_use;
+    pub(crate) fn begun(&mut self, ledger: &Ledger) {
+        self.largest = ledger.bytes_in_use();
         self.rows.reach_maximum();
     }
 
-    /// A sampled block was allocated. `live` and `weight` are those that the ledger has of it.
-    pub(crate) fn alloc(&mut self, came: &Allocation, live: Live, weight: &Weight) {
-        let state = self.rows.row(live.row);
-        state.in_use.add(weight);
-        let [slack, slack_variance] = slack_of(came.slack, weight);
-        state.slack[0] += slack;
-        state.slack[1] += slack_variance;
-        if let Some(courses) = &mut self.courses {
-            courses.came(came.stack, came.time_ns, weight);
+    /// A sampled block was allocated, and comes into the ledger. `live` is the ledger's sample of
+    /// it. Returns its weight.
+    pub(crate) fn alloc(&mut self, ledger: &mut Ledger, came: &Allocation, live: Live) -> Weight {
+        self.rows.add(live.row);
+        if self.numbers.peak {
+            self.rows.keep_state_at_maximum(live.row, ledger);
         }
-        self.in_use += weight.bytes_fixed();
-        if self.in_use > self.largest {
-            self.largest = self.in_use;
+        let weight = ledger.came(live);
+        if self.numbers.slack {
+            let sum = self.rows.slack(live.row);
+            let [slack, variance] = slack_of(came.slack, &weight);
+            sum[0] += slack;
+            sum[1] += variance;
+        }
+        if let Some(courses) = &mut self.courses {
+            courses.came(came.stack, came.time_ns, &weight);
+        }
+        if self.numbers.peak && ledger.bytes_in_use() > self.largest {
+            self.largest = ledger.bytes_in_use();
             self.rows.reach_maximum();
         }
         if self.temporary.before_allocations.is_some() {
@@ -160,11 +174,12 @@ impl History {
             self.places.insert(came.id, (came.thread, *sum));
         }
         self.born(came, live, COUNTS);
+        weight
     }
 
     /// A sampled block was allocated before the window. Only the growth of its row will know of it.
     pub(crate) fn alloc_before(&mut self, came: &Allocation, live: Live) {
-        self.rows.row(live.row);
+        self.rows.add(live.row);
         self.born(came, live, 0);
     }
 
@@ -198,42 +213,44 @@ impl History {
             Some(_) => self.places.remove(&id),
             None => None,
         };
+        let row = birth.live.row;
         if !birth.counts() {
             let weight = ledger.weight_of(birth.live);
             self.grew(&birth, &weight, time_ns);
             return None;
         }
+        if self.numbers.peak {
+            self.rows.keep_state_at_maximum(row, ledger);
+        }
         let weight = ledger.went(birth.live);
         self.grew(&birth, &weight, time_ns);
-        let lived_ns = birth.lived_ns(time_ns);
-        let since = place.map_or(0.0, |(thread, before)| {
-            self.allocations.get(&thread).copied().unwrap_or_default() - before
-        });
-        let is_freed = end == End::Freed;
-        let is_temporary =
-            is_freed && !birth.is_inherited() && self.temporary.holds(lived_ns, since);
-        let held_ns = birth.held_ns(self.since_ns, time_ns);
-        let state = self.rows.row(birth.live.row);
-        state.in_use.remove(&weight);
-        let [slack, slack_variance] = slack_of(birth.slack(), &weight);
-        state.slack[0] -= slack;
-        state.slack[1] -= slack_variance;
-        state.heaptime.add(&weight, held_ns / 1000);
-        if is_temporary {
-            state.temporary.add(&weight);
+        if self.numbers.slack {
+            let sum = self.rows.slack(row);
+            let [slack, variance] = slack_of(birth.slack(), &weight);
+            sum[0] -= slack;
+            sum[1] -= variance;
         }
-        self.in_use -= weight.bytes_fixed();
-        let knows_age = self.knows_age_of(&birth);
-        if knows_age || self.courses.is_some() {
-            let stack = ledger.block_of(birth.live).stack;
-            if let Some(courses) = &mut self.courses {
-                courses.went(stack, time_ns, &weight);
+        if self.numbers.heaptime {
+            let held_ns = birth.held_ns(self.since_ns, time_ns);
+            self.rows.heaptime(row).add(&weight, held_ns / 1000);
+        }
+        let lived_ns = birth.lived_ns(time_ns);
+        if self.numbers.temporary && end == End::Freed && !birth.is_inherited() {
+            let since = place.map_or(0.0, |(thread, before)| {
+                self.allocations.get(&thread).copied().unwrap_or_default() - before
+            });
+            if self.temporary.holds(lived_ns, since) {
+                self.rows.temporary().add(row as usize, 0, &weight);
             }
-            let blocks = weight.objects_f64();
+        }
+        if let Some(courses) = &mut self.courses {
+            courses.went(ledger.stack_at(row), time_ns, &weight);
+        }
+        if self.knows_age_of(&birth) {
+            let lifetimes = self.lifetimes_of(ledger.stack_at(row));
             match end {
-                _ if !knows_age => {}
-                End::Freed => self.lifetimes_of(stack).died(lived_ns, blocks),
-                End::Left => self.lifetimes_of(stack).lives(lived_ns, blocks),
+                End::Freed => lifetimes.died(lived_ns, weight.objects_f64()),
+                End::Left => lifetimes.lives(lived_ns, weight.objects_f64()),
             }
         }
         Some(birth.live)
@@ -259,22 +276,22 @@ impl History {
         self.pages[row].add(of(size), size, usable, &weight);
     }
 
-    /// Returns true if its lifetime counts: of blocks from before what is known begins, only those
-    /// that lived so long are known.
+    /// Returns true if its lifetime is asked for, and counts: of blocks from before what is known
+    /// begins, only those that lived so long are known.
     fn knows_age_of(&self, birth: &Birth) -> bool {
-        !birth.is_inherited() && birth.time_ns >= self.since_ns
+        self.numbers.lifetimes && !birth.is_inherited() && birth.time_ns >= self.since_ns
     }
 
     /// A block was there until that time.
     fn grew(&mut self, birth: &Birth, weight: &Weight, until_ns: u64) {
+        if !self.numbers.growth {
+            return;
+        }
         let seconds = |ns: u64| ns.saturating_sub(self.from_ns) as f64 / 1e9;
         let (from_s, to_s) = (seconds(birth.time_ns), seconds(until_ns));
         // Gone before the window: its row may have nothing else, and no sample of the growth.
         if to_s > from_s {
-            self.rows
-                .row(birth.live.row)
-                .growth
-                .add(weight, from_s, to_s);
+            self.rows.growth(birth.live.row).add(weight, from_s, to_s);
         }
     }
 
@@ -301,27 +318,26 @@ impl History {
             // A block that was there all the time did not grow.
             if birth.time_ns > self.from_ns {
                 self.grew(&birth, &weight, time_ns);
-            } else if birth.counts() {
-                self.rows
-                    .row(birth.live.row)
-                    .growth
-                    .stayed(&weight, seconds);
+            } else if self.numbers.growth && birth.counts() {
+                let growth = self.rows.growth(birth.live.row);
+                growth.stayed(&weight, seconds);
             }
             if !birth.counts() {
                 continue;
             }
-            let lived_ns = birth.lived_ns(time_ns);
-            let held_ns = birth.held_ns(self.since_ns, time_ns);
-            self.rows
-                .row(birth.live.row)
-                .heaptime
-                .add(&weight, held_ns / 1000);
+            if self.numbers.heaptime {
+                let held_ns = birth.held_ns(self.since_ns, time_ns);
+                self.rows
+                    .heaptime(birth.live.row)
+                    .add(&weight, held_ns / 1000);
+            }
             if self.knows_age_of(&birth) {
                 self.lifetimes_of(block.stack)
-                    .lives(lived_ns, weight.objects_f64());
+                    .lives(birth.lived_ns(time_ns), weight.objects_f64());
             }
         }
-        (self.rows.pasts(self.pages, seconds), self.lifetimes)
+        let pasts = self.rows.pasts(ledger, self.pages, self.numbers, seconds);
+        (pasts, self.lifetimes)
     }
 
     fn lifetimes_of(&mut self, stack: u32) -> &mut Lifetimes {

@@ -14,6 +14,7 @@ pub(crate) mod jemalloc;
 pub(crate) mod labelled;
 pub(crate) mod life;
 pub(crate) mod log;
+pub(crate) mod midway;
 pub(crate) mod paired_difference;
 pub(crate) mod parent_log;
 pub(crate) mod pprof;

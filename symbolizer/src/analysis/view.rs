@@ -14,6 +14,7 @@
 //! An event at the exact time of a moment comes before it. So a window's numbers are those at its
 //! end minus those at its beginning, and windows that touch count each event once.
 
+use crate::history::past_numbers::PastNumbers;
 use crate::history::temporary::Temporary;
 use heapprof_core::Estimate;
 use heapprof_format::ReadError;
@@ -91,6 +92,8 @@ pub struct Reading {
     /// True if pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
     /// temporary. They take some more memory for each live block.
     pub pasts: Option<Temporary>,
+    /// The numbers of these that are wanted.
+    pub numbers: PastNumbers,
     /// True if the courses of all stacks are wanted beside the pasts ([`Profile::courses`]).
     pub courses: bool,
     /// Other things to keep.
@@ -139,7 +142,7 @@ pub fn profile_of_view(
             .within(span);
         match reading.pasts {
             Some(temporary) if reading.view.has_past() || reading.pages => {
-                let fold = fold.with_pasts(temporary);
+                let fold = fold.with_pasts(temporary).with_numbers(reading.numbers);
                 if reading.courses {
                     fold.with_courses()
                 } else {

@@ -14,7 +14,7 @@
 //! The number of spikes that are kept is bounded: if there are too many, of each two neighbours the
 //! higher one stays, and the highest of all.
 
-use heapprof_core::{Estimate, Fixed};
+use heapprof_core::Fixed;
 
 /// The most spikes that are kept.
 const MOST: usize = 4096;
@@ -36,25 +36,31 @@ pub struct Point {
     pub record: u64,
     /// Its time.
     pub time_ns: u64,
-    /// The blocks in use.
-    pub in_use: Estimate,
+    /// The bytes.
+    pub bytes: Fixed,
+    /// Their variance.
+    pub variance: Fixed,
 }
 
 impl Point {
-    fn bytes(&self) -> Fixed {
-        self.in_use.bytes_fixed()
+    /// Returns the standard error of the bytes.
+    pub fn bytes_error(&self) -> f64 {
+        self.variance.to_f64().max(0.0).sqrt()
     }
 
     /// Returns true if it is so far below the other that both belong to different spikes.
     fn is_below(&self, other: &Point) -> bool {
-        let (low, high) = (self.bytes(), other.bytes());
+        let (low, high) = (self.bytes, other.bytes);
         if !may_be_below(low, high) {
             return false;
         }
         if (high - low).times(PARTS) < high {
             return false;
         }
-        let variance = |point: &Point| point.in_use.bytes_error().powi(2);
+        if [self.variance, other.variance] == [Fixed::default(); 2] {
+            return true;
+        }
+        let variance = |point: &Point| point.bytes_error().powi(2);
         let noise = STANDARD_ERRORS.powi(2) * (variance(self) + variance(other));
         (high - low).to_f64().powi(2) >= noise
     }
@@ -79,7 +85,7 @@ pub struct Spike {
 /// The highest spikes: so many, the highest first, the earlier one first of equals.
 pub fn highest(spikes: &[Spike], most: usize) -> Vec<Spike> {
     let mut highest = spikes.to_vec();
-    let bytes = |spike: &Spike| spike.peak.bytes();
+    let bytes = |spike: &Spike| spike.peak.bytes;
     highest.sort_by(|a, b| {
         let by_height = bytes(b).cmp(&bytes(a));
         by_height.then_with(|| a.peak.record.cmp(&b.peak.record))
@@ -121,31 +127,31 @@ impl SpikesSoFar {
     /// Returns false if [`at`](Self::at) would change nothing with so many bytes in use.
     #[inline]
     pub(crate) fn may_change_at(&self, bytes: Fixed) -> bool {
-        let peak = self.now.peak.bytes();
+        let peak = self.now.peak.bytes;
         bytes > peak
             || match &self.fall {
                 None => may_be_below(bytes, peak),
-                Some(fall) => bytes < fall.low.bytes() || may_be_below(fall.low.bytes(), bytes),
+                Some(fall) => bytes < fall.low.bytes || may_be_below(fall.low.bytes, bytes),
             }
     }
 
     /// The curve behind a record.
     pub(crate) fn at(&mut self, here: Point) {
         match &mut self.fall {
-            None if here.bytes() > self.now.peak.bytes() => self.now.peak = here,
+            None if here.bytes > self.now.peak.bytes => self.now.peak = here,
             None if here.is_below(&self.now.peak) => {
                 self.fall = Some(Fall {
                     low: here,
                     since_ns: here.time_ns,
                 });
             }
-            Some(fall) if here.bytes() < fall.low.bytes() => fall.low = here,
+            Some(fall) if here.bytes < fall.low.bytes => fall.low = here,
             Some(fall) if fall.low.is_below(&here) => {
                 let fall = *fall;
                 self.rise(fall, here);
             }
             // A rise that may be noise, to a new height.
-            Some(_) if here.bytes() > self.now.peak.bytes() => {
+            Some(_) if here.bytes > self.now.peak.bytes => {
                 self.fall = None;
                 self.now.peak = here;
             }
@@ -156,7 +162,7 @@ impl SpikesSoFar {
     /// The curve rises out of a fall.
     fn rise(&mut self, fall: Fall, here: Point) {
         self.fall = None;
-        let depth = (self.now.peak.bytes() - fall.low.bytes()).round();
+        let depth = (self.now.peak.bytes - fall.low.bytes).round();
         let copy_ns = depth.saturating_mul(COPY_NS_PER_BYTE);
         let lasted_ns = here.time_ns.saturating_sub(fall.since_ns);
         if lasted_ns > SHORTEST_LOW_NS.saturating_add(copy_ns) {
@@ -168,7 +174,7 @@ impl SpikesSoFar {
             if self.found.len() >= MOST {
                 self.thin();
             }
-        } else if here.bytes() > self.now.peak.bytes() {
+        } else if here.bytes > self.now.peak.bytes {
             self.now.peak = here;
         } else if here.is_below(&self.now.peak) {
             // The low of a copy, within a fall that goes on.
@@ -198,8 +204,8 @@ impl SpikesSoFar {
 
     /// All spikes, in the order of time. The highest point of the curve is the peak of one.
     pub(crate) fn finish(mut self) -> Vec<Spike> {
-        let height = self.now.peak.bytes();
-        let is_highest = || self.found.iter().all(|spike| spike.peak.bytes() < height);
+        let height = self.now.peak.bytes;
+        let is_highest = || self.found.iter().all(|spike| spike.peak.bytes < height);
         let is_spike = self.fall.is_some() || self.now.low.is_below(&self.now.peak);
         if is_spike || height > Fixed::default() && is_highest() {
             self.found.push(self.now);
@@ -210,7 +216,7 @@ impl SpikesSoFar {
 
 #[cfg(test)]
 mod tests {
-    use heapprof_core::Weight;
+    use heapprof_core::{Estimate, Weight};
     use proptest::prelude::*;
 
     use super::*;
@@ -226,7 +232,7 @@ mod tests {
         let found = spikes.finish().into_iter();
         found
             .map(|it| {
-                let of = |point: Point| [point.time_ns / MS, point.in_use.bytes()];
+                let of = |point: Point| [point.time_ns / MS, point.bytes.round()];
                 let ([a, b], [c, d]) = (of(it.peak), of(it.low));
                 [a, b, c, d]
             })
@@ -241,7 +247,8 @@ mod tests {
         Point {
             record,
             time_ns,
-            in_use,
+            bytes: in_use.bytes_fixed(),
+            variance: in_use.bytes_variance_fixed(),
         }
     }
 
@@ -321,7 +328,8 @@ mod tests {
             Point {
                 record,
                 time_ns: record * MS * 100_000,
-                in_use,
+                bytes: in_use.bytes_fixed(),
+                variance: in_use.bytes_variance_fixed(),
             }
         };
         let count = |curve: &[usize]| {
@@ -343,7 +351,7 @@ mod tests {
         spikes.at(point(1, second, 1_000_000, 1));
         spikes.at(point(2, 2 * second, 800_000, 1));
         let noisy = point(3, 4 * second, 64, 1 << 20);
-        assert!(noisy.bytes() > Fixed::from_int(1_000_000));
+        assert!(noisy.bytes > Fixed::from_int(1_000_000));
         spikes.at(noisy);
         let found = spikes.finish();
         assert_eq!(found.len(), 1);
@@ -388,7 +396,7 @@ mod tests {
             for (record, (step, bytes)) in (1..).zip(curve) {
                 time_ns += step * MS;
                 let here = point(record, time_ns, 100 * bytes, 1);
-                let may_change = spikes.may_change_at(here.bytes());
+                let may_change = spikes.may_change_at(here.bytes);
                 let before = format!("{spikes:?}");
                 spikes.at(here);
                 let after = format!("{spikes:?}");

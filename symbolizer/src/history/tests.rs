@@ -45,8 +45,7 @@ impl Told {
 
     fn alloc(&mut self, came: &Allocation) {
         let live = self.ledger.sample(came.stack, came.size, came.interval);
-        let weight = self.ledger.came(live);
-        self.history.alloc(came, live, &weight);
+        self.history.alloc(&mut self.ledger, came, live);
     }
 
     fn alloc_before(&mut self, came: &Allocation) {
@@ -168,7 +167,7 @@ fn what_went_before_what_is_known_begins_is_in_no_peak() {
     history.history.begin_at(5 * MS);
     history.alloc(&came(3, 2, 50, 0, 2 * MS));
     history.free(1, MS);
-    history.history.begun();
+    history.history.begun(&history.ledger);
     history.alloc(&came(4, 2, 7, 0, 6 * MS));
     history.free(2, 7 * MS);
     let (pasts, _) = history.finish(8 * MS);
@@ -206,7 +205,7 @@ fn what_was_before_is_known_begins_is_held_since_then_and_has_no_lifetime() {
     let mut history = Told::new(Temporary::within(10 * MS));
     history.history.begin_at(5 * MS);
     history.alloc(&came(1, 0, 100, 0, 2 * MS));
-    history.history.begun();
+    history.history.begun(&history.ledger);
     history.alloc(&came(2, 1, 100, 0, 5 * MS));
     history.alloc(&came(3, 2, 100, 0, 6 * MS));
     history.free(1, 7 * MS);
@@ -270,7 +269,7 @@ fn where_it_begins_may_be_the_peak() {
     history.alloc(&came(1, 0, 100, 0, 0));
     history.alloc(&came(2, 1, 30, 0, 0));
     history.free(1, MS);
-    history.history.begun();
+    history.history.begun(&history.ledger);
     history.free(2, 7 * MS);
     history.alloc(&came(3, 0, 20, 0, 8 * MS));
     let (pasts, _) = history.finish(9 * MS);

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::history::Past;
+use crate::history::past_numbers::PastNumbers;
 use heapprof_core::Estimate;
 
 use crate::model::amount::Amount;
@@ -363,6 +364,24 @@ impl Measure {
     /// Returns true if it needs the past.
     pub fn needs_pasts(self) -> bool {
         !matches!(self, Measure::Basic(_))
+    }
+
+    /// Returns the numbers of a past that it is made of.
+    pub fn past_numbers(self) -> PastNumbers {
+        let mut numbers = PastNumbers::NONE;
+        match self {
+            Measure::PeakBytes | Measure::PeakObjects => numbers.peak = true,
+            Measure::TemporaryBytes | Measure::TemporaryObjects => numbers.temporary = true,
+            Measure::HeaptimeBytes | Measure::HeaptimeObjects => numbers.heaptime = true,
+            Measure::Slack => numbers.slack = true,
+            Measure::GrowthBytes | Measure::GrowthObjects => numbers.growth = true,
+            Measure::Lifetime => numbers.lifetimes = true,
+            Measure::Basic(_) => {}
+            // They are of readings.
+            Measure::Resident | Measure::Swapped | Measure::Untouched | Measure::Pinned => {}
+            Measure::Mapped | Measure::MappedResident => {}
+        }
+        numbers
     }
 
     /// The sum of all rows.

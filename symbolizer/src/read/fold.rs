@@ -20,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::history::curve::Curve;
 use crate::history::pages::PagesOfBlock;
+use crate::history::past_numbers::PastNumbers;
 use crate::history::spikes::Point;
 use crate::history::temporary::Temporary;
 use crate::history::{Allocation, End, History};
@@ -58,7 +59,7 @@ pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;
 pub const LARGEST_INTERVAL: u64 = 1 << 40;
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Fold {
     /// The events that count; `None` for all.
     span: Option<Span>,
@@ -72,8 +73,8 @@ pub struct Fold {
     ledger: Ledger,
     /// Number in the log -> index in the profile.
     stack_of: NumberMap<u32, u32>,
-    /// The stack's number in the log and a size class -> row of the ledger.
-    row_of: NumberMap<(u32, u8), u32>,
+    /// The stack's number in the log and a size class -> row of the ledger, and index of the stack.
+    row_of: NumberMap<(u32, u8), (u32, u32)>,
     module_of: NumberMap<u32, usize>,
     /// The first addresses of all functions of interpreters so far.
     codes: HashSet<u64>,
@@ -127,6 +128,12 @@ impl Fold {
         self
     }
 
+    /// Ends at that time, which no event so far is behind, and keeps no detail from now on.
+    pub(crate) fn end_at(&mut self, end_ns: u64) {
+        self.span = Some(Span::between(Cut::Nothing, Cut::Time(end_ns)));
+        self.keeper = Keeper::default();
+    }
+
     /// Leaves out what a forked process had from its parent.
     pub fn without_inherited(mut self, without: bool) -> Self {
         self.without_inherited = without;
@@ -138,6 +145,14 @@ impl Fold {
         self.profile.temporary = Some(temporary);
         let from_ns = self.span.map_or(0, |span| span.from.time_ns());
         self.history = Some(History::since(from_ns, temporary));
+        self
+    }
+
+    /// Keeps these numbers of the pasts alone.
+    pub(crate) fn with_numbers(mut self, numbers: PastNumbers) -> Self {
+        if let Some(history) = &mut self.history {
+            history.keep(numbers);
+        }
         self
     }
 
@@ -179,12 +194,17 @@ impl Fold {
             curve.at(time_ns, bytes.to_f64());
         }
         if self.keeper.has_spike_at(begins, bytes) {
-            let here = Point {
-                record: self.records,
-                time_ns,
-                in_use: self.ledger.total().in_use,
-            };
-            self.keeper.in_use(begins, here);
+            self.keeper.in_use(begins, self.point(time_ns));
+        }
+    }
+
+    /// Returns what is in use behind the last record, which is of that time.
+    fn point(&self, time_ns: u64) -> Point {
+        Point {
+            record: self.records,
+            time_ns,
+            bytes: self.ledger.bytes_in_use(),
+            variance: self.ledger.bytes_in_use_variance(),
         }
     }
 
@@ -271,10 +291,7 @@ impl Fold {
     #[inline]
     pub fn event(&mut self, event: Event) {
         if self.resuming {
-            return self.record(match event {
-                Event::Alloc(alloc) => Record::Alloc(alloc),
-                Event::Free(free) => Record::Free(free),
-            });
+            return self.record(event.into());
         }
         self.records += 1;
         match event {
@@ -571,8 +588,7 @@ impl Fold {
             self.profile.account.implausible += 1;
             return;
         }
-        let row = self.row(alloc);
-        let index = self.ledger.stack_at(row);
+        let (row, index) = self.row(alloc);
         let came = Allocation {
             id: alloc.id,
             stack: index,
@@ -597,9 +613,7 @@ impl Fold {
             // It remembers the block for the ledger, too.
             Some(history) => {
                 let live = self.ledger.sample(row, alloc.size, alloc.interval);
-                let weight = self.ledger.came(live);
-                history.alloc(&came, live, &weight);
-                weight
+                history.alloc(&mut self.ledger, &came, live)
             }
             None => {
                 let ledger = &mut self.ledger;
@@ -662,25 +676,25 @@ impl Fold {
         }
     }
 
-    /// The row of a block that came.
+    /// The row of a block that came, and the index of its stack.
     #[inline]
-    fn row(&mut self, alloc: &Alloc) -> u32 {
+    fn row(&mut self, alloc: &Alloc) -> (u32, u32) {
         let class = SizeClass::of(alloc.size);
         match self.row_of.get(&(alloc.stack, class.0)) {
-            Some(&row) => row,
+            Some(&known) => known,
             None => self.new_row(alloc, class),
         }
     }
 
     #[inline(never)]
-    fn new_row(&mut self, alloc: &Alloc, class: SizeClass) -> u32 {
+    fn new_row(&mut self, alloc: &Alloc, class: SizeClass) -> (u32, u32) {
         let index = self.stack_in_use(alloc.stack, alloc.time_ns);
         let row = self.ledger.row(index, class);
         // Blocks of a stack for which there is no room are counted one by one.
         if self.stack_of.contains_key(&alloc.stack) {
-            self.row_of.insert((alloc.stack, class.0), row);
+            self.row_of.insert((alloc.stack, class.0), (row, index));
         }
-        row
+        (row, index)
     }
 
     /// The index of a stack, by its number in the log, that something was allocated by at that

@@ -9,18 +9,16 @@ use std::collections::HashSet;
 use heapprof_core::NumberMap;
 use heapprof_format::{Alloc, Checkpoint, Event, Free, ReadError, Record};
 
-use crate::history::temporary::Temporary;
 use crate::model::detail::Detail;
 use crate::model::labels::Labels;
 use crate::model::profile::{Account, Profile};
-use crate::model::span::{Cut, Span};
 use crate::read::fold::Fold;
 use crate::read::log::{Taker, each_record};
 
 /// A log, or the part of it that was allocated under some labels.
 #[derive(Debug, Clone, Copy)]
 pub struct LogPart<'a> {
-    bytes: &'a [u8],
+    pub(super) bytes: &'a [u8],
     labels: &'a [(String, String)],
     /// Frames of the stacks that are left out.
     without: Option<&'a HashSet<Vec<u64>>>,
@@ -49,34 +47,14 @@ impl<'a> LogPart<'a> {
     ///
     /// # Errors
     /// As [`profile_of_log`](crate::profile_of_log).
-    pub fn profile(self, detail: Detail, progress: impl FnMut(u64)) -> Result<Profile, ReadError> {
-        self.folded(Fold::keeping(detail), progress)
-    }
-
-    /// The profile of the part up to a time, or up to the end, with pasts and courses.
-    ///
-    /// # Errors
-    /// As [`profile_of_log`](crate::profile_of_log).
-    pub fn profile_with_courses(
+    pub fn profile(
         self,
         detail: Detail,
-        temporary: Temporary,
-        until_ns: Option<u64>,
-        progress: impl FnMut(u64),
+        mut progress: impl FnMut(u64),
     ) -> Result<Profile, ReadError> {
-        let span = until_ns.map(|ns| Span::between(Cut::Nothing, Cut::Time(ns)));
-        let fold = Fold::keeping(detail).within(span).with_pasts(temporary);
-        self.folded(fold.with_courses(), progress)
-    }
-
-    fn folded(self, mut fold: Fold, mut progress: impl FnMut(u64)) -> Result<Profile, ReadError> {
-        self.each_record(&mut progress, &mut fold)?;
-        let mut profile = fold.finish();
-        if !self.labels.is_empty() || self.without.is_some() {
-            // Threads counted the bytes of all stacks.
-            profile.counted = None;
-        }
-        Ok(profile)
+        let mut part = self.to(Fold::keeping(detail));
+        each_record(self.bytes, &mut progress, &mut part)?;
+        Ok(part.finish())
     }
 
     /// Gives each record of the part to one who takes them, as [`each_record`] does.
@@ -88,13 +66,14 @@ impl<'a> LogPart<'a> {
         progress: &mut impl FnMut(u64),
         taker: &mut impl Taker,
     ) -> Result<(), ReadError> {
-        match (self.labels, self.without) {
-            ([], None) => each_record(self.bytes, progress, taker),
-            (labels, without) => {
-                let mut labelled = Labelled::of(taker, labels);
-                labelled.without = without;
-                each_record(self.bytes, progress, &mut labelled)
-            }
+        each_record(self.bytes, progress, &mut self.to(taker))
+    }
+
+    /// Hands on to that taker what is of the part.
+    pub(super) fn to<T: Taker>(self, taker: T) -> Labelled<'a, T> {
+        Labelled {
+            without: self.without,
+            ..Labelled::of(taker, self.labels)
         }
     }
 }
@@ -112,9 +91,9 @@ impl<'a> From<&'a Vec<u8>> for LogPart<'a> {
 }
 
 /// A taker of what is under labels, which hands on to another one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Labelled<'a, T> {
-    taker: &'a mut T,
+    pub(super) taker: T,
     /// Keys and values.
     labels: &'a [(String, String)],
     /// Frames of stacks that are left out.
@@ -127,7 +106,7 @@ pub(crate) struct Labelled<'a, T> {
 
 impl<'a, T: Taker> Labelled<'a, T> {
     /// Hands on to `taker` what is under these labels.
-    pub(crate) fn of(taker: &'a mut T, labels: &'a [(String, String)]) -> Labelled<'a, T> {
+    pub(crate) fn of(taker: T, labels: &'a [(String, String)]) -> Labelled<'a, T> {
         Labelled {
             taker,
             labels,
@@ -138,8 +117,32 @@ impl<'a, T: Taker> Labelled<'a, T> {
     }
 }
 
+impl<T> Labelled<'_, T> {
+    /// Returns true if everything is handed on.
+    #[inline]
+    fn is_whole(&self) -> bool {
+        self.labels.is_empty() && self.without.is_none()
+    }
+}
+
+impl Labelled<'_, Fold> {
+    /// Returns the profile of the part.
+    pub(super) fn finish(self) -> Profile {
+        let is_whole = self.is_whole();
+        let mut profile = self.taker.finish();
+        if !is_whole {
+            // Threads counted the bytes of all stacks.
+            profile.counted = None;
+        }
+        profile
+    }
+}
+
 impl<T: Taker> Taker for Labelled<'_, T> {
     fn take(&mut self, record: Record) {
+        if self.is_whole() {
+            return self.taker.take(record);
+        }
         match record {
             Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
             Record::Free(free) => self.take_event(Event::Free(free)),
@@ -167,7 +170,11 @@ impl<T: Taker> Taker for Labelled<'_, T> {
         }
     }
 
+    #[inline]
     fn take_event(&mut self, event: Event) {
+        if self.is_whole() {
+            return self.taker.take_event(event);
+        }
         match event {
             Event::Alloc(Alloc { id, stack, .. }) if self.stacks.contains(&stack) => {
                 self.blocks.insert(id, ());

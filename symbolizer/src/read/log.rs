@@ -13,10 +13,7 @@ pub(crate) trait Taker {
 
     /// The next record, which is one of these.
     fn take_event(&mut self, event: Event) {
-        self.take(match event {
-            Event::Alloc(alloc) => Record::Alloc(alloc),
-            Event::Free(free) => Record::Free(free),
-        });
+        self.take(event.into());
     }
 
     /// Takes the account of the log, after its last record.
@@ -25,6 +22,25 @@ pub(crate) trait Taker {
     /// Returns true if the records that follow need not be read.
     fn has_enough(&self) -> bool {
         false
+    }
+}
+
+impl<T: Taker> Taker for &mut T {
+    fn take(&mut self, record: Record) {
+        (**self).take(record);
+    }
+
+    #[inline]
+    fn take_event(&mut self, event: Event) {
+        (**self).take_event(event);
+    }
+
+    fn account(&mut self, account: Account) {
+        (**self).account(account);
+    }
+
+    fn has_enough(&self) -> bool {
+        (**self).has_enough()
     }
 }
 
@@ -81,26 +97,13 @@ pub(crate) fn each_record(
     taker: &mut impl Taker,
 ) -> Result<(), ReadError> {
     let mut records = Records::of(bytes)?;
-    loop {
-        // Often enough for an eye, rarely enough to cost nothing.
-        if records.taken.is_multiple_of(1 << 16) && records.taken > 0 {
-            progress(records.offset());
-        }
-        if let Some(event) = records.next_event() {
-            taker.take_event(event);
-            continue;
-        }
-        match records.next_record()? {
-            Some(record) => taker.take(record),
-            None => break,
-        }
-    }
+    records.give(progress, taker, |_| true)?;
     taker.account(records.account());
     Ok(())
 }
 
 /// The records of a log one by one, past what is damaged.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Records<'a> {
     reader: Reader<'a>,
     length: u64,
@@ -121,6 +124,40 @@ impl<'a> Records<'a> {
             cut_frame: None,
             account: Account::default(),
         })
+    }
+
+    /// Gives the records that are left to one who takes them, up to the first one whose time is not
+    /// wanted. Returns that record; `None`: all were given.
+    ///
+    /// # Errors
+    /// As [`next_record`](Self::next_record).
+    #[inline]
+    pub(crate) fn give(
+        &mut self,
+        progress: &mut impl FnMut(u64),
+        taker: &mut impl Taker,
+        is_wanted: impl Fn(u64) -> bool,
+    ) -> Result<Option<Record>, ReadError> {
+        loop {
+            // Often enough for an eye, rarely enough to cost nothing.
+            if self.taken.is_multiple_of(1 << 16) && self.taken > 0 {
+                progress(self.offset());
+            }
+            if let Some(event) = self.next_event() {
+                if !is_wanted(event.time_ns()) {
+                    return Ok(Some(event.into()));
+                }
+                taker.take_event(event);
+                continue;
+            }
+            match self.next_record()? {
+                Some(record) if !time_in_span(&record).is_none_or(&is_wanted) => {
+                    return Ok(Some(record));
+                }
+                Some(record) => taker.take(record),
+                None => return Ok(None),
+            }
+        }
     }
 
     /// How far reading is, in bytes.
@@ -196,5 +233,18 @@ impl<'a> Records<'a> {
         self.account.missing_frames = self.reader.missing_frames();
         self.account.segments = self.reader.segments().to_vec();
         self.account
+    }
+}
+
+/// Returns the time of a record that counts or not, depending on the end of a span.
+fn time_in_span(record: &Record) -> Option<u64> {
+    match record {
+        Record::Alloc(alloc) => Some(alloc.time_ns),
+        Record::Free(free) => Some(free.time_ns),
+        Record::Memory(reading) => Some(reading.time_ns),
+        Record::MappingChange(change) => Some(change.time_ns),
+        Record::MappedMemory(moment) => Some(moment.time_ns),
+        Record::Pages(part) => Some(part.time_ns),
+        _ => None,
     }
 }

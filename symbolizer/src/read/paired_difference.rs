@@ -50,7 +50,7 @@ struct Birth {
 }
 
 /// See the module's text.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct PairedDifference {
     measure: Measure,
     temporary: Temporary,

@@ -188,7 +188,7 @@ impl<'a> Document<'a> {
             spikes: (report.spikes.iter())
                 .map(|spike| OtherPeak {
                     time_s: spike.peak.time_ns as f64 / 1e9,
-                    bytes: spike.peak.in_use.bytes_f64().round(),
+                    bytes: spike.peak.bytes.to_f64().round(),
                 })
                 .collect(),
             memory: Memory::of(profile, &report.surroundings.memory, &mut tables),

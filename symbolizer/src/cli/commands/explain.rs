@@ -6,13 +6,13 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Bytes, Detail, Explanation, LogPart, Moment, Printable, Profile, Reading, ResidentMemory,
-    SiteKey, Statement, View, ViewError, cut_front, cut_function, note_life,
+    Bytes, Detail, Explanation, Input, Moment, PastNumbers, Printable, Profile, Reading,
+    ResidentMemory, SiteKey, Statement, View, ViewError, cut_front, cut_function, note_life,
 };
 
 use crate::cli::inputs::process::log_of_named;
 use crate::cli::inputs::single_file;
-use crate::cli::options::filter::FilterArgs;
+use crate::cli::options::filter::{FilterArgs, LabelArgs};
 use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::options::quantity::count;
 use crate::cli::options::symbols::SymbolArgs;
@@ -57,30 +57,21 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let named = log_of_named(&args.source)?;
     let file = named.map_or_else(|| args.source.clone(), |(log, _)| log);
-    let input = heapprof_symbolizer::Input::open(&file)?;
+    let input = Input::open(&file)?;
     input.log()?;
-    let reading = |view| Reading {
-        view,
-        pasts: Some(DEFAULT_TEMPORARY),
-        courses: true,
-        ..Reading::default()
+    let (mut profile, is_cut) = match args.at.as_deref() {
+        Some(at) => {
+            let reading = Reading {
+                view: View::At(Moment::from(at)),
+                pasts: Some(DEFAULT_TEMPORARY),
+                numbers: EXPLAINED,
+                courses: true,
+                ..Reading::default()
+            };
+            (single_file::read_input(&file, &input, &reading)?, false)
+        }
+        None => up_to_end_of_use(&file, &input)?,
     };
-    let at = args.at.as_deref().map(|at| View::At(Moment::from(at)));
-    let mut profile = single_file::read_input(&file, &input, &reading(at.unwrap_or_default()))?;
-    let mut is_cut = false;
-    if args.at.is_none()
-        && let Some(end_ns) = profile.end_of_use_ns()
-    {
-        is_cut = true;
-        let log = LogPart::from(input.log()?);
-        let cut =
-            log.profile_with_courses(Detail::default(), DEFAULT_TEMPORARY, Some(end_ns), |_| {});
-        let cut = cut.map_err(|error| input.view_error(ViewError::Read(error)))?;
-        // The faults of the file are known from all of it.
-        let account = std::mem::replace(&mut profile, cut).account;
-        profile.account = account;
-        note_life(&mut profile.run);
-    }
     let mut symbols = args.places.symbols(&file, &profile)?;
     let memory = ResidentMemory::of(&profile, None); // of the whole process
     args.filter.apply(&mut profile, &mut symbols)?;
@@ -97,6 +88,30 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             text.write(&profile, &explanation, memory.as_ref(), out)
         }
     })
+}
+
+/// The numbers of pasts that are explained.
+const EXPLAINED: PastNumbers = PastNumbers {
+    temporary: true,
+    slack: true,
+    ..PastNumbers::NONE
+};
+
+/// Returns the profile up to the time after which the program frees its memory because it ends, and
+/// whether there is such a time.
+fn up_to_end_of_use(file: &Path, input: &Input) -> Result<(Profile, bool), Failure> {
+    let labels = LabelArgs::default();
+    let read = single_file::whole_log_with_courses(file, input, &labels, Detail::default(), EXPLAINED);
+    let (profile, midway) = read?;
+    let Some(end_ns) = profile.end_of_use_ns() else {
+        return Ok((profile, false));
+    };
+    let cut = midway.up_to(end_ns);
+    let mut cut = cut.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    // The faults of the file are known from all of it.
+    cut.account = profile.account;
+    note_life(&mut cut.run);
+    Ok((cut, true))
 }
 
 /// Columns that the place of a site keeps, beside a long function.

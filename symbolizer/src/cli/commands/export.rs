@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::export::{Format, Options};
-use heapprof_symbolizer::{Confidence, Reading};
+use heapprof_symbolizer::{Confidence, PastNumbers, Reading};
 
 use crate::cli::inputs::source::Source;
 use crate::cli::options::choice::choice;
@@ -95,6 +95,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
         pasts: (shows_all || measure.needs_pasts()).then(|| args.temporary.temporary()),
+        numbers: match shows_all {
+            true => PastNumbers::SUMS,
+            false => measure.past_numbers(),
+        },
         mappings: measure.is_mapped(),
         pages: measure.is_of_pages(),
         detail: format.wants(),

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 
 use heapprof_symbolizer::{
     BlockTypes, Bytes, Confidence, Courses, Detail, Dimensions, Explanation, Groups, Input, Kept,
-    Looks, Profile, RUNS_WITHIN, RegularFile, Report, ReportMoment, Rows, SiteMap, SitePasts,
-    Spike, ViewError, highest, is_page_of, note_life, runs_of, timeline_with_surroundings,
+    Looks, PastNumbers, Profile, RUNS_WITHIN, RegularFile, Report, ReportMoment, Rows, SiteMap,
+    SitePasts, Spike, ViewError, highest, is_page_of, note_life, runs_of,
+    timeline_with_surroundings,
 };
 
 use crate::cli::inputs::logs::Logs;
@@ -71,6 +72,15 @@ pub(crate) struct Args {
 /// Most numbers of moments and stacks, each of which takes 64 bytes while the page is made.
 const MOST_NUMBERS: usize = 5_000_000;
 
+/// The numbers of pasts that the page has.
+const REPORTED: PastNumbers = PastNumbers {
+    peak: true,
+    temporary: true,
+    slack: true,
+    lifetimes: true,
+    ..PastNumbers::NONE
+};
+
 /// Most spikes that can be chosen.
 const MOST_SPIKES: usize = 20;
 
@@ -109,18 +119,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
 
     let name = args.logs.name();
-    let mut profile = single_file::whole_log_with_courses(&name, &input, labels, detail)?;
+    let read = single_file::whole_log_with_courses(&name, &input, labels, detail, REPORTED);
+    let (mut profile, mut midway) = read?;
     let mut symbols = args.logs.symbols(&profile)?;
     let suppressed = args.suppressions.frames(&profile, &symbols)?;
     let log = labels.part(input.log()?).without(&suppressed);
-    let read_up_to = |ns, detail| {
-        log.profile_with_courses(detail, DEFAULT_TEMPORARY, ns, |_| {})
-            .map_err(failed)
-    };
     if !suppressed.is_empty() {
         args.suppressions.apply(&mut profile, &symbols)?;
         let words = std::mem::take(&mut profile.filtered);
-        profile = read_up_to(None, detail)?;
+        let read = log.profile_with_courses(detail, DEFAULT_TEMPORARY, REPORTED, |_| {});
+        (profile, midway) = read.map_err(failed)?;
         note_life(&mut profile.run);
         profile.filtered = words;
         symbols = args.logs.symbols(&profile)?;
@@ -136,10 +144,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     });
 
     let until_ns = profile.end_of_use_ns();
+    let midway = until_ns.zip(Some(midway));
     let explain = || {
-        // Findings are not divided by thread.
-        let up_to = |ns| read_up_to(Some(ns), Detail::default());
-        let cut = until_ns.map(up_to).transpose()?;
+        let cut = midway.map(|(end_ns, midway)| midway.up_to(end_ns));
+        let cut = cut.transpose().map_err(failed)?;
         let explained = cut.as_ref().unwrap_or(&profile);
         let explanation = Explanation::of(explained, &symbols);
         Ok::<_, Failure>((explanation, SitePasts::of(explained, &kept, &sites)))
@@ -150,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let records: Vec<u64> = spikes.iter().map(|it| it.peak.record).collect();
     let times: Vec<u64> = spikes.iter().map(|it| it.peak.time_ns).collect();
     let progress = Progress::bytes("drawing", input.len());
-    // Both read the log once more.
+    // Both read the log once more, at least its late part.
     let (explained, drawn) = std::thread::scope(|scope| {
         let explained = scope.spawn(explain);
         let drawn = timeline_with_surroundings(

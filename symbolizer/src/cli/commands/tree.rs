@@ -80,6 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut profile = args.source.part(&Reading {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
+        numbers: measure.past_numbers(),
         mappings: measure.is_mapped(),
         pages: measure.is_of_pages(),
         detail: Detail {

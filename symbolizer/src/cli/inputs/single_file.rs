@@ -4,7 +4,8 @@ use std::path::Path;
 
 use heapprof_format::ReadError;
 use heapprof_symbolizer::{
-    Detail, Input, LogPart, Profile, Reading, View, ViewError, note_life, profile_of_log,
+    Detail, Input, LogPart, Midway, PastNumbers, Profile, Reading, View, ViewError, note_life,
+    profile_of_log,
 };
 
 use crate::cli::options::filter::LabelArgs;
@@ -44,40 +45,44 @@ pub(crate) fn whole_log(
     labels: &LabelArgs,
     detail: Detail,
 ) -> Result<Profile, Failure> {
-    whole_log_by(file, input, labels, |part, progress| {
-        part.profile(detail, |offset| progress.at(offset))
-    })
+    let read = whole_log_by(file, input, labels, |part, progress| {
+        let profile = part.profile(detail, |offset| progress.at(offset))?;
+        Ok((profile, ()))
+    });
+    Ok(read?.0)
 }
 
-/// The same with pasts and courses.
-pub(crate) fn whole_log_with_courses(
+/// The same with courses and these numbers of pasts, and the state midway.
+pub(crate) fn whole_log_with_courses<'a>(
     file: &Path,
-    input: &Input,
-    labels: &LabelArgs,
+    input: &'a Input,
+    labels: &'a LabelArgs,
     detail: Detail,
-) -> Result<Profile, Failure> {
+    numbers: PastNumbers,
+) -> Result<(Profile, Midway<'a>), Failure> {
     whole_log_by(file, input, labels, |part, progress| {
-        part.profile_with_courses(detail, DEFAULT_TEMPORARY, None, |offset| {
+        part.profile_with_courses(detail, DEFAULT_TEMPORARY, numbers, |offset| {
             progress.at(offset)
         })
     })
 }
 
-fn whole_log_by(
+/// Reads a log by `read`, which returns another thing beside the profile.
+fn whole_log_by<'a, T>(
     file: &Path,
-    input: &Input,
-    labels: &LabelArgs,
-    read: impl FnOnce(LogPart<'_>, &Progress) -> Result<Profile, ReadError>,
-) -> Result<Profile, Failure> {
+    input: &'a Input,
+    labels: &'a LabelArgs,
+    read: impl FnOnce(LogPart<'a>, &Progress) -> Result<(Profile, T), ReadError>,
+) -> Result<(Profile, T), Failure> {
     let log = input.log()?;
     let progress = Progress::bytes("reading", input.len());
-    let profile = read(labels.part(log), &progress);
+    let read = read(labels.part(log), &progress);
     progress.finish();
-    let mut profile = profile.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    let (mut profile, other) = read.map_err(|error| input.view_error(ViewError::Read(error)))?;
     note_life(&mut profile.run);
     input.note_damage(&mut profile.account);
     labels.name(&mut profile, || profile_of_log(log, |_| ()).ok());
     note_what_is_kept(file, &profile);
     note_what_is_wrong(file, &profile.account);
-    Ok(profile)
+    Ok((profile, other))
 }

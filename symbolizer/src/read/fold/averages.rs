@@ -11,7 +11,7 @@
 use heapprof_core::{NumberMap, Weight};
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Averages {
     since_ns: u64,
     /// By stack: the sums over all changes of blocks and of bytes, each times its time.

@@ -9,7 +9,7 @@ use crate::model::detail::{Block, Detail, Detailed, Event, ThreadRow};
 use crate::model::special_threads::NOT_KEPT;
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Keeper {
     wanted: Detail,
     ledger: Ledger,

@@ -12,7 +12,7 @@ use crate::read::fold::room::Room;
 /// Bytes of a block in use: its entry in the ledger's table, which is at most half empty.
 const BLOCK: u64 = 64;
 /// Bytes of a row: its sums, and its entries in the tables of rows.
-const ROW: u64 = 272;
+const ROW: u64 = 304;
 /// Bytes of an interval or a counter, in a table.
 const INTERVAL: u64 = 32;
 /// Bytes of anything else, beside the lengths of its parts.

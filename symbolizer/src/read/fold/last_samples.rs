@@ -12,7 +12,7 @@ use crate::model::counted::Counted;
 ///
 /// The sums are kept up to date: a log has a reading of the counters every few moments, and a
 /// hundred thousand threads.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct LastSamples {
     /// That of the newest sample of all: threads come in runs, and each of millions of samples
     /// comes here.

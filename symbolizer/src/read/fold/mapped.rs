@@ -13,7 +13,7 @@ use crate::model::mapped_memory::Mappings;
 const MOST_RANGES: usize = 1 << 16;
 
 /// See the module's text.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct MappedFold {
     /// The index of the stack that mapped a range.
     ranges: AddressMap<u32>,

@@ -11,7 +11,7 @@ use crate::model::page_reading::PagesRead;
 const MOST: usize = 1 << 16;
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PagesFold {
     /// The number of the part that is expected, and the blocks so far.
     next: Option<(u64, u32, u64)>,

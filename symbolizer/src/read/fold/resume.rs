@@ -6,7 +6,6 @@ use heapprof_format::{Alloc, Checkpoint, Free, Passed, Record, Sums};
 
 use super::Fold;
 use crate::history::End;
-use crate::history::spikes::Point;
 use crate::model::peak::Peak;
 use crate::model::span::Cut;
 
@@ -44,14 +43,9 @@ impl Fold {
     pub(super) fn resumed(&mut self) {
         self.resuming = false;
         let since_ns = self.profile.run.checkpoint.map_or(0, |it| it.time_ns);
-        let here = Point {
-            record: self.records,
-            time_ns: since_ns,
-            in_use: self.ledger.total().in_use,
-        };
-        self.keeper.in_use(true, here);
+        self.keeper.in_use(true, self.point(since_ns));
         if let Some(history) = &mut self.history {
-            history.begun();
+            history.begun(&self.ledger);
         }
         // Blocks that were not freed up to here were in use beside the most that the process had of
         // its own.

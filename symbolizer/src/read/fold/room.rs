@@ -82,6 +82,16 @@ impl Room {
     }
 }
 
+impl Clone for Room {
+    /// A part of the same size, of which as much is taken.
+    fn clone(&self) -> Room {
+        let mut room = self.shared.part(self.most);
+        room.take_anyway(self.taken);
+        room.left_out = self.left_out;
+        room
+    }
+}
+
 impl Drop for Room {
     fn drop(&mut self) {
         self.give_back(self.taken);

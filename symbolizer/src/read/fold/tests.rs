@@ -4,6 +4,7 @@ use heapprof_format::Free;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::measure::Measure;
 
 /// A step of a run: the time that passes, whether a block comes, its id or that of the one that
 /// goes, its stack and its size.
@@ -57,6 +58,28 @@ proptest! {
         prop_assert_eq!(past.peak, plain.peak);
         prop_assert_eq!(past.account.unknown_frees, plain.account.unknown_frees);
         prop_assert_eq!(past.pasts.len(), past.rows.len());
+    }
+
+    /// Each number alone, against all of them.
+    #[test]
+    fn numbers_that_are_asked_for_are_as_among_all(
+        steps in prop::collection::vec((0u64..9000, any::<bool>(), 0u64..12, 0u32..4, 0u64..3000), 0..80),
+    ) {
+        let temporary = Temporary::within(20_000);
+        let all = folded(Fold::new().with_pasts(temporary), &steps);
+        for measure in Measure::ALL {
+            let fold = Fold::new().with_pasts(temporary);
+            let alone = folded(fold.with_numbers(measure.past_numbers()), &steps);
+            prop_assert_eq!(&alone.rows, &all.rows);
+            prop_assert_eq!(alone.pasts.len(), all.pasts.len());
+            for row in 0..all.rows.len() {
+                prop_assert_eq!(measure.of_row(&alone, row), measure.of_row(&all, row));
+            }
+            match measure {
+                Measure::Lifetime => prop_assert_eq!(alone.lifetimes, all.lifetimes.clone()),
+                _ => prop_assert!(alone.lifetimes.is_empty()),
+            }
+        }
     }
 
     /// Against a list of all blocks, each of which is looked at once its end is known.

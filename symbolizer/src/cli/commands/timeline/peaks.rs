@@ -105,11 +105,11 @@ impl Peak {
         let Spike { peak, low } = &self.spike;
         Document {
             time_ns: peak.time_ns,
-            bytes: peak.in_use.bytes_f64(),
-            error: peak.in_use.bytes_error(),
+            bytes: peak.bytes.to_f64(),
+            error: peak.bytes_error(),
             low: Low {
                 time_ns: low.time_ns,
-                bytes: low.in_use.bytes_f64(),
+                bytes: low.bytes.to_f64(),
             },
             makers: (self.makers.iter())
                 .map(|maker| MakerDocument {
@@ -140,7 +140,7 @@ pub(super) fn write(peaks: &[Peak], at: &str, out: &mut impl Write) -> io::Resul
     write_wrapped(&line, 5, stdout_width(), out)?;
     for Peak { spike, makers } in peaks {
         let rise = rise_of(spike);
-        let in_use = Bytes(spike.peak.in_use.bytes_f64());
+        let in_use = Bytes(spike.peak.bytes.to_f64());
         let from = match rise > 0.0 {
             true => format!(", {} more than at {}", Bytes(rise), seconds(&spike.low)),
             false => String::new(),
@@ -165,7 +165,7 @@ pub(super) fn write(peaks: &[Peak], at: &str, out: &mut impl Write) -> io::Resul
 }
 
 fn rise_of(spike: &Spike) -> f64 {
-    spike.peak.in_use.bytes_f64() - spike.low.in_use.bytes_f64()
+    spike.peak.bytes.to_f64() - spike.low.bytes.to_f64()
 }
 
 fn seconds(point: &Point) -> String {
