@@ -67,7 +67,7 @@ impl<'a> Midway<'a> {
             let (records, part) = (&mut midway.records, &mut midway.part);
             midway.next = records.give(progress, part, |time_ns| time_ns <= late_ns)?;
         }
-        let profile = midway.clone().to_end(progress)?;
+        let profile = midway.clone().finish(progress)?;
         // Otherwise the last frame was not read, and its time is not that of the end.
         let is_end = profile.run.duration_ns >= end_ns;
         Ok((profile, if is_end { midway } else { begin }))
@@ -80,10 +80,10 @@ impl<'a> Midway<'a> {
     /// As [`profile_of_log`](crate::profile_of_log).
     pub fn up_to(mut self, end_ns: u64) -> Result<Profile, ReadError> {
         self.part.taker.end_at(end_ns);
-        self.to_end(&mut |_| {})
+        self.finish(&mut |_| {})
     }
 
-    fn to_end(mut self, progress: &mut impl FnMut(u64)) -> Result<Profile, ReadError> {
+    fn finish(mut self, progress: &mut impl FnMut(u64)) -> Result<Profile, ReadError> {
         if let Some(record) = self.next.take() {
             self.part.take(record);
         }

@@ -101,7 +101,8 @@ const EXPLAINED: PastNumbers = PastNumbers {
 /// whether there is such a time.
 fn up_to_end_of_use(file: &Path, input: &Input) -> Result<(Profile, bool), Failure> {
     let labels = LabelArgs::default();
-    let read = single_file::whole_log_with_courses(file, input, &labels, Detail::default(), EXPLAINED);
+    let read =
+        single_file::whole_log_with_courses(file, input, &labels, Detail::default(), EXPLAINED);
     let (profile, midway) = read?;
     let Some(end_ns) = profile.end_of_use_ns() else {
         return Ok((profile, false));
