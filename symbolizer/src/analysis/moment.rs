@@ -422,12 +422,13 @@ mod tests {
         assert_eq!(find("50%"), Ok(Cut::Time(10 * SECOND)));
         assert_eq!(find("dump"), Ok(Cut::Time(7)), "the whole name first");
         assert_eq!(
-            find("ump"),
+            find("dump:"),
             Ok(Cut::Record {
                 number: 50,
                 time_ns: 5
             })
         );
+        assert!(find("ump").is_err(), "letters of a word");
         let text = |error: Result<Cut, MomentError>| error.unwrap_err().to_string();
         assert_eq!(
             text(find("21")),
