@@ -97,7 +97,7 @@ pub(crate) fn each_record(
     taker: &mut impl Taker,
 ) -> Result<(), ReadError> {
     let mut records = Records::of(bytes)?;
-    records.give(progress, taker, |_| true)?;
+    records.give_all(progress, taker)?;
     taker.account(records.account());
     Ok(())
 }
@@ -126,8 +126,40 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// Gives the records that are left to one who takes them, up to the first one whose time is not
-    /// wanted. Returns that record; `None`: all were given.
+    /// Gives the records that are left to a taker. An event goes on as it was read: a copy of it
+    /// would take as long as its decoding.
+    ///
+    /// # Errors
+    /// As [`next_record`](Self::next_record).
+    #[inline]
+    pub(crate) fn give_all(
+        &mut self,
+        progress: &mut impl FnMut(u64),
+        taker: &mut impl Taker,
+    ) -> Result<(), ReadError> {
+        loop {
+            self.tell(progress);
+            if let Some(event) = self.next_event() {
+                taker.take_event(event);
+                continue;
+            }
+            match self.next_record()? {
+                Some(record) => taker.take(record),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Tells how far reading is: often enough for an eye, rarely enough to cost nothing.
+    #[inline]
+    fn tell(&self, progress: &mut impl FnMut(u64)) {
+        if self.taken.is_multiple_of(1 << 16) && self.taken > 0 {
+            progress(self.offset());
+        }
+    }
+
+    /// Gives the records that are left to a taker, up to the first one whose time is not wanted.
+    /// Returns that record; `None`: all were given.
     ///
     /// # Errors
     /// As [`next_record`](Self::next_record).
@@ -139,10 +171,7 @@ impl<'a> Records<'a> {
         is_wanted: impl Fn(u64) -> bool,
     ) -> Result<Option<Record>, ReadError> {
         loop {
-            // Often enough for an eye, rarely enough to cost nothing.
-            if self.taken.is_multiple_of(1 << 16) && self.taken > 0 {
-                progress(self.offset());
-            }
+            self.tell(progress);
             if let Some(event) = self.next_event() {
                 if !is_wanted(event.time_ns()) {
                     return Ok(Some(event.into()));

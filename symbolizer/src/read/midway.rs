@@ -87,7 +87,7 @@ impl<'a> Midway<'a> {
         if let Some(record) = self.next.take() {
             self.part.take(record);
         }
-        self.records.give(progress, &mut self.part, |_| true)?;
+        self.records.give_all(progress, &mut self.part)?;
         self.part.account(self.records.account());
         Ok(self.part.finish())
     }
