@@ -14,6 +14,8 @@ use crate::model::quantity::{Bytes, Count};
 
 /// Least bytes beside the blocks in use that are worth a line.
 const LEAST_BESIDE: i64 = 32 << 20;
+/// The part of the resident memory, one in so many, that explained memory may lack.
+const MOST_UNEXPLAINED: u64 = 20;
 /// Most lines beside the blocks.
 const MOST_BESIDE: usize = 3;
 /// The remark if no reading of pages tells them.
@@ -157,6 +159,13 @@ impl ResidentMemory {
     /// Returns the remarks on the lines and on their numbers.
     pub fn remarks(&self) -> impl Iterator<Item = &str> {
         self.caveats.iter().chain(&self.ages).map(String::as_str)
+    }
+
+    /// Returns true if the lines explain the resident memory, but for a twentieth. Those of a
+    /// reading that is not [whole](MemoryReading::is_whole) may not.
+    pub fn is_explained(&self) -> bool {
+        let rest = self.bytes("not_explained").unwrap_or(0).unsigned_abs();
+        rest <= self.resident / MOST_UNEXPLAINED
     }
 
     /// Returns the bytes of a line, if it is known.

@@ -23,8 +23,8 @@ pub(super) struct Memory {
 struct Reading {
     time_s: f64,
     resident: u64,
-    /// True if all its lines are of its time.
-    is_whole: bool,
+    /// True if its lines explain it.
+    is_explained: bool,
     lines: Vec<(usize, Number, i64)>,
     remarks: Vec<i64>,
 }
@@ -60,7 +60,7 @@ impl Memory {
             readings.push(Reading {
                 time_s: memory.reading.time_ns as f64 / 1e9,
                 resident: memory.resident,
-                is_whole: memory.reading.is_whole(),
+                is_explained: memory.reading.is_whole() || memory.is_explained(),
                 lines: lines.collect(),
                 remarks: (memory.remarks())
                     .map(|remark| tables.text(Some(remark)))

@@ -81,30 +81,41 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         pasts: Some(Temporary::default()),
         ..Reading::default()
     };
-    let mut profile = single_file::read_input(&file, &input, &view(View::At(moment)))?;
+    let profile = single_file::read_input(&file, &input, &view(View::At(moment)))?;
     let asked_ns = profile.run.span.map_or(0, |span| span.to.time_ns());
-    // Lines of different times do not add up, so a whole reading is worth a little time.
-    let nearest = profile.memory;
-    let Some(reading) = profile.whole_memory.or(nearest) else {
-        return Err(Failure::Asked(why_none(
-            &file.display().to_string(),
-            &profile,
-        )));
+    let whole = profile.whole_memory;
+    let why_none =
+        |profile: &Profile| Failure::Asked(why_none(&file.display().to_string(), profile));
+    let Some(nearest) = profile.memory else {
+        return Err(why_none(&profile));
     };
-    if reading.time_ns.abs_diff(asked_ns) > NEAR_NS {
-        // The heap is that of the reading's time, or the lines would not belong together.
+    // The heap is that of the reading's time, or the lines would not belong together.
+    let at = |reading: MemoryReading| -> Result<_, Failure> {
         let at_reading = view(View::At(Moment::After(reading.time_ns)));
-        profile = input.read_part(&at_reading, |_| {})?;
-    }
-    profile.memory = Some(reading);
-    let pages = pages_near(&input, &profile)?;
-    let Some(memory) = ResidentMemory::of(&profile, pages.as_ref()) else {
-        return Err(Failure::Asked(why_none(
-            &file.display().to_string(),
-            &profile,
-        )));
+        let mut profile = input.read_part(&at_reading, |_| {})?;
+        profile.memory = Some(reading);
+        let pages = pages_near(&input, &profile)?;
+        let memory = ResidentMemory::of(&profile, pages.as_ref());
+        match memory {
+            Some(memory) => Ok((profile, memory)),
+            None => Err(why_none(&profile)),
+        }
     };
-    let nearest = nearest.filter(|it| it.time_ns != reading.time_ns);
+    let (mut profile, mut memory) = match nearest.time_ns.abs_diff(asked_ns) > NEAR_NS {
+        true => at(nearest)?,
+        false => {
+            let pages = pages_near(&input, &profile)?;
+            let memory = ResidentMemory::of(&profile, pages.as_ref());
+            let memory = memory.ok_or_else(|| why_none(&profile))?;
+            (profile, memory)
+        }
+    };
+    // Fields of different times may not add up. Then a whole reading is worth a little time.
+    let whole = whole.filter(|_| !nearest.is_whole() && !memory.is_explained());
+    if let Some(whole) = whole {
+        (profile, memory) = at(whole)?;
+    }
+    let nearest = whole.map(|_| nearest);
     let asked = Asked { asked_ns, nearest };
     let pinning = Pinning::find(&file, &input, memory.reading.time_ns, &args.places)?;
     Destination::Stdout.write(|out| match args.json {

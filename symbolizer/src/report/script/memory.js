@@ -10,10 +10,10 @@ function readingAt(data, time, readings = data.memory?.readings ?? []) {
   return nearest;
 }
 
-/** The reading whose lines are all of one time, nearest to a moment; without one, the nearest reading. */
-function wholeReadingAt(data, time) {
-  const whole = (data.memory?.readings ?? []).filter((reading) => reading.is_whole);
-  return readingAt(data, time, whole) ?? readingAt(data, time);
+/** The reading whose lines explain it, nearest to a moment; without one, the nearest reading. */
+function explainedReadingAt(data, time) {
+  const explained = (data.memory?.readings ?? []).filter((reading) => reading.is_explained);
+  return readingAt(data, time, explained) ?? readingAt(data, time);
 }
 
 /** The lines of a reading: each begins where the one before it ends. */

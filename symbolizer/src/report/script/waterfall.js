@@ -1,10 +1,10 @@
 // Waterfall: the lines that add up to the resident memory at B, as `heapprof rss --at` has them.
 
 function drawWaterfall() {
-  const reading = wholeReadingAt(data, timeOf(data, state.b));
+  const reading = explainedReadingAt(data, timeOf(data, state.b));
   find("memory").hidden = reading === undefined;
   if (reading === undefined) return;
-  const at = `${bytes(reading.resident)} resident, read at ${seconds(reading.time_s)}, the ${reading.is_whole ? "whole " : ""}reading nearest to B`;
+  const at = `${bytes(reading.resident)} resident, read at ${seconds(reading.time_s)}, the nearest reading to B that its lines explain`;
   find("memory-what").textContent = `where the memory is: ${at}`;
   const lines = waterfallOf(data, reading);
   const ends = [0, reading.resident, ...lines.map(({ to }) => to)];
