@@ -53,6 +53,10 @@ use crate::read::paired_difference::PairedDifference;
 /// Most notices of the library that are kept. It makes few; a joined log has those of all
 /// processes.
 const MAX_NOTICES: usize = 64;
+
+/// The reading of a marker comes at most so long behind it: the writer takes it when it comes to
+/// the marker.
+const BEHIND_MARKER_NS: u64 = 100_000_000;
 /// No block is larger: the user's half of a 64-bit address space.
 pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;
 /// No interval is longer, and the library takes none that is: a terabyte between samples.
@@ -498,17 +502,19 @@ impl Fold {
     }
 
     /// Keeps the reading that is nearest to the end of the span, and the nearest whole one: the
-    /// last one before, or the first one after.
+    /// last one before, or the first one after. The moment may be that of a marker, whose own
+    /// reading comes a little behind it.
     fn memory(&mut self, reading: MemoryReading) {
         let to = self.span.map(|span| span.to);
         let is_after = to.is_some_and(|to| !to.includes(self.records, reading.time_ns));
         let distance = |it: &MemoryReading| to.map_or(0, |to| to.time_ns().abs_diff(it.time_ns));
+        let is_of_marker = is_after && distance(&reading) <= BEHIND_MARKER_NS;
         let kept = [&mut self.profile.memory, &mut self.profile.whole_memory];
         let counts = [true, reading.is_whole()];
         let places = kept.into_iter().zip(&mut self.is_past_memory).zip(counts);
         for ((kept, is_past), _) in places.filter(|(_, counts)| *counts) {
             let is_nearer = kept.is_none_or(|it| distance(&reading) < distance(&it));
-            if !is_after || (!*is_past && is_nearer) {
+            if !is_after || (!*is_past && (is_nearer || is_of_marker)) {
                 *kept = Some(reading);
             }
             *is_past |= is_after;
