@@ -381,7 +381,7 @@ fn a_limit_that_is_near_is_marked() {
                 length = limit / 100 * percent[i] - (size << 10);
                 mapped = mmap(NULL, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
                 if (mapped == MAP_FAILED) return 2;
-                for (int tick = 0; tick < 8; tick++) {
+                for (int tick = 0; tick < 16; tick++) {
                     free(malloc(1000 + tick));
                     usleep(50000);
                 }
