@@ -508,13 +508,13 @@ impl Fold {
         let to = self.span.map(|span| span.to);
         let is_after = to.is_some_and(|to| !to.includes(self.records, reading.time_ns));
         let distance = |it: &MemoryReading| to.map_or(0, |to| to.time_ns().abs_diff(it.time_ns));
-        let is_of_marker = is_after && distance(&reading) <= BEHIND_MARKER_NS;
+        let follows_closely = is_after && distance(&reading) <= BEHIND_MARKER_NS;
         let kept = [&mut self.profile.memory, &mut self.profile.whole_memory];
         let counts = [true, reading.is_whole()];
         let places = kept.into_iter().zip(&mut self.is_past_memory).zip(counts);
         for ((kept, is_past), _) in places.filter(|(_, counts)| *counts) {
             let is_nearer = kept.is_none_or(|it| distance(&reading) < distance(&it));
-            if !is_after || (!*is_past && (is_nearer || is_of_marker)) {
+            if !is_after || (!*is_past && (is_nearer || follows_closely)) {
                 *kept = Some(reading);
             }
             *is_past |= is_after;
