@@ -17,6 +17,7 @@
 //! | the log and the dumps | `log/`, `dump/`, `codes.rs`, `kept_stacks.rs`, `totals.rs` |
 //! | the program's mappings | `mapped_memory.rs` |
 //! | readings of the process's memory | `memory_readings.rs`, `heap_pages.rs` |
+//! | the memory limit that will bite first | `limit_watch.rs` |
 //! | readings of the pages of sampled blocks | `page_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
 //! | attributes that the program publishes | `process_context.rs` |
@@ -67,6 +68,7 @@ mod idle_purge;
 mod intake;
 pub(crate) mod kept_stacks;
 pub(crate) mod last_thread;
+mod limit_watch;
 pub(crate) mod log;
 mod mapped_memory;
 mod memory_readings;

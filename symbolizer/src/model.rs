@@ -21,6 +21,7 @@ pub(crate) mod measure;
 pub(crate) mod merged_address;
 pub(crate) mod metric;
 pub(crate) mod module_index;
+pub(crate) mod nearest;
 pub(crate) mod noise;
 pub(crate) mod page_reading;
 pub(crate) mod part;

@@ -155,6 +155,28 @@ fn two_moments_of_one_log_are_compared() {
     assert!(stderr(&output).contains("--at twice"));
 }
 
+/// The only reading tells of the first moment, and is a second older than the other one.
+#[test]
+fn resident_bytes_of_another_time_are_not_exact() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = log_of(77, 1_000_000_000);
+    let log = write(folder.path(), "m.heaplog", &log)
+        .display()
+        .to_string();
+    let verdict = |metric: &str, after: &str| {
+        let moments = ["--at", "hole", "--at", after];
+        let words = [&["diff", "--json", "-m", metric], &moments[..], &[&log]].concat();
+        let document: Value = json(&words);
+        document["total"]["verdict"].as_str().map(str::to_owned)
+    };
+    assert_eq!(verdict("mapped", "all").as_deref(), Some("exact"));
+    assert_eq!(
+        verdict("mapped-resident", "fixed").as_deref(),
+        Some("exact")
+    );
+    assert_eq!(verdict("mapped-resident", "all").as_deref(), Some("noise"));
+}
+
 /// Both processes have the same addresses. The mappings of one that ends first are gone.
 #[test]
 fn joined_logs_have_the_mappings_of_all() {

@@ -140,3 +140,43 @@ fn a_cgroup_that_fills_up_is_dumped_before_the_end() {
     assert_eq!(markers.len(), 3, "{markers:?}");
     assert_explains(&ran.folder().join("t.heaplog"), &markers[2]);
 }
+
+/// Grows by ten mebibytes a second until it is killed.
+const GROWS_STEADILY: &str = r#"
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    int main(void) {
+        for (;;) {
+            size_t bytes = 100 << 10;
+            memset(malloc(bytes), 1, bytes);
+            usleep(10000);
+        }
+    }
+"#;
+
+/// Regular readings come once a second. This process needs a third of that for a twentieth of its
+/// limit.
+#[test]
+fn a_limit_that_comes_nearer_is_looked_at_more_often() {
+    const LIMIT: u64 = 64 * MIB;
+    let Some(cgroup) = MemoryCgroup::with_limit(LIMIT) else {
+        return;
+    };
+    let run = Run::compiled("grows_steadily", GROWS_STEADILY, &[]).interval(1);
+    let ran = run.in_cgroup(&cgroup).start().wait();
+    assert_eq!(ran.code(), 128 + libc::SIGKILL, "{ran:?}");
+    let markers = markers(ran.folder());
+    assert_eq!(markers.len(), 3, "{markers:?}");
+    for (percent, name) in [80, 90, 95].into_iter().zip(&markers) {
+        assert!(
+            name.starts_with(&format!("memory at {percent} %")),
+            "{name}"
+        );
+        let rss = shown(&ran.log_path(), &["rss", "--json", "--at", name]);
+        let Json(rss) = Json::parse(&rss);
+        let used = rss["reading"]["cgroup_used"].as_u64().unwrap();
+        let least = LIMIT / 100 * percent;
+        assert!((least..least + 3 * MIB).contains(&used), "{name}: {used}");
+    }
+}

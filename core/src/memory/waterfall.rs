@@ -125,10 +125,12 @@ impl Waterfall {
             .zip(usable)
             .map(|(active, it)| active - it);
         // Pages that were never touched are taken from the lines that are known to have them.
+        // Before the first detail it is not known which of a line's pages are resident.
+        let is_detailed = reading.get(Field::DetailAge).is_some();
         let mut untouched_left = get(Field::HeapUntouched).unwrap_or(0);
         let mut touched = |line: Option<i64>, untouched: Field| {
             let untouched = get(untouched).unwrap_or(0).min(untouched_left);
-            let line = line?;
+            let line = line.filter(|_| is_detailed)?;
             let untouched = untouched.min(line);
             untouched_left -= untouched;
             Some(line - untouched)
@@ -269,6 +271,7 @@ mod tests {
             (Field::OwnMapped, 1),
             (Field::Stacks, 1),
             (Field::Variables, 2),
+            (Field::DetailAge, 0),
         ])
     }
 
@@ -335,6 +338,37 @@ mod tests {
         assert_eq!(at(MemoryPart::Muzzy), Some(2));
         assert_eq!(at(MemoryPart::Metadata), Some(2));
         assert_eq!(at(MemoryPart::Untouched), Some(0));
+    }
+
+    /// Free pages and the data of both libraries are address space until a detail tells more.
+    #[test]
+    fn before_the_first_detail_the_allocators_pages_are_not_explained() {
+        let early = reading(&[
+            (Field::Resident, 100),
+            (Field::File, 20),
+            (Field::Shared, 5),
+            (Field::Swapped, 3),
+            (Field::HeapSmall, 30),
+            (Field::HeapLarge, 12),
+            (Field::HeapCached, 2),
+            (Field::HeapActive, 50),
+            (Field::HeapDirty, 7),
+            (Field::HeapMuzzy, 4),
+            (Field::HeapMetadata, 2),
+            (Field::OwnArena, 300),
+        ]);
+        let waterfall = Waterfall::of(&early, blocks(35, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        for part in [
+            MemoryPart::Dirty,
+            MemoryPart::Muzzy,
+            MemoryPart::Metadata,
+            MemoryPart::Own,
+        ] {
+            assert_eq!(waterfall.get(part), None, "{part:?}");
+        }
+        // 100 - (40 + 8 + 2 + 20 + 5 - 3)
+        assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(28));
     }
 
     #[test]

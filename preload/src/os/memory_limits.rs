@@ -77,7 +77,8 @@ impl LimitedCgroup {
             .min_by_key(|level| level.read().room())
     }
 
-    fn used(&self) -> Option<u64> {
+    /// Returns the used bytes.
+    pub(crate) fn used(&self) -> Option<u64> {
         only_number(self.file(
             match self.version {
                 CgroupVersion::One => "memory.usage_in_bytes",

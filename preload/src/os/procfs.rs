@@ -144,7 +144,18 @@ fn small<'a>(tid: u32, file: &str, place: &'a mut [u8]) -> Option<&'a [u8]> {
 
 /// Returns how many bytes of this process are resident.
 pub(crate) fn resident_bytes() -> Option<u64> {
-    let sizes = of_process("statm");
-    let pages = std::str::from_utf8(&sizes).ok()?.split(' ').nth(1)?;
-    pages.parse::<u64>().ok()?.checked_mul(PAGE)
+    bytes_of_statm(1)
+}
+
+/// Returns the bytes of the address space that are mapped.
+pub(crate) fn virtual_bytes() -> Option<u64> {
+    bytes_of_statm(0)
+}
+
+/// Returns a number of `/proc/self/statm`, which counts pages.
+fn bytes_of_statm(number: usize) -> Option<u64> {
+    let mut place = [0; 256];
+    let sizes = text_of_process("statm", &mut place);
+    let pages = std::str::from_utf8(sizes).ok()?.split(' ').nth(number)?;
+    pages.trim_end().parse::<u64>().ok()?.checked_mul(PAGE)
 }

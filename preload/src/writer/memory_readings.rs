@@ -14,16 +14,16 @@
 
 use std::ops::Range;
 
-use heapprof_core::{AddressMap, AtDetail, CpuShare, LimitAlarm, number_of};
+use heapprof_core::{AddressMap, AtDetail, CpuShare, number_of};
 use heapprof_format::{MemoryField as Field, MemoryReading, Module};
 
 use crate::allocator::{self, UntouchedPages};
-use crate::os::memory_limits::{self, CgroupMemory, LimitedCgroup};
 use crate::os::pagemap::Pagemap;
 use crate::os::sys::{self, PAGE};
 use crate::os::{clock, procfs};
 use crate::unwind::thread_stacks;
 use crate::writer::heap_pages::HeapPages;
+use crate::writer::limit_watch::LimitWatch;
 use crate::writer::mapped_memory::{MappedTotals, RecordedMappings, UsedStack, Waiting};
 
 /// Most pages of one stack, mapping or module that are read.
@@ -32,9 +32,10 @@ const MOST_PAGES: u64 = 64 << 10;
 /// are not told from others.
 const MOST_HEAP_PAGES: u64 = 4 << 20;
 /// Parts of a processor's time of which readings, details and rollups take one each. Together they
-/// are a part in a thousand. Readings at markers and at dumps that nobody asks for have a share of
-/// their own, as large as that of readings: a regular one just before does not replace them.
-const READINGS: u64 = 2_000;
+/// are nine parts in ten thousand, and the usual looks at the limit are the tenth. Readings at
+/// markers and at dumps that nobody asks for have a share of their own, as large as that of
+/// readings: a regular one just before does not replace them.
+const READINGS: u64 = 2_500;
 const DETAILS: u64 = 2_500;
 const ROLLUPS: u64 = 10_000;
 /// The part of details at markers and at dumps that nobody asks for, which are few as a rule.
@@ -108,10 +109,7 @@ pub(super) struct MemoryReadings {
     at_detail: Option<AtDetail>,
     /// When the session began.
     start_ns: u64,
-    cgroup: Option<LimitedCgroup>,
-    /// The numbers of the cgroup when it was found.
-    first_of_cgroup: CgroupMemory,
-    alarm: LimitAlarm,
+    pub(super) limits: LimitWatch,
     /// By the kernel's count, which has what was resident between readings.
     most_resident: u64,
 }
@@ -129,18 +127,18 @@ impl MemoryReadings {
             detail: None,
             at_detail: None,
             start_ns: now_ns,
-            cgroup: None,
-            first_of_cgroup: CgroupMemory::default(),
-            alarm: LimitAlarm::default(),
+            limits: LimitWatch::new(now_ns),
             most_resident: 0,
         }
     }
 
-    /// Returns true if a regular reading is due.
-    pub(super) fn is_due(&self, now_ns: u64) -> bool {
-        self.interval_ns > 0
-            && now_ns.saturating_sub(self.last_ns) >= self.interval_ns
-            && self.readings.allows(now_ns)
+    /// Returns true if a regular reading is due, or a share of a limit is crossed.
+    pub(super) fn is_due(&mut self, now_ns: u64) -> bool {
+        if self.interval_ns == 0 {
+            return false;
+        }
+        let is_late = now_ns.saturating_sub(self.last_ns) >= self.interval_ns;
+        is_late && self.readings.allows(now_ns) || self.limits.is_crossed(now_ns)
     }
 
     /// Takes a reading, and with a detail the account of the mappings. `recorded` has the stacks of
@@ -223,7 +221,7 @@ impl MemoryReadings {
             (change, mapped_change) = then.explain(used, now, recorded_bytes);
             reading.set(Field::HeapUntouched, change);
         }
-        self.read_limits(&mut reading);
+        self.limits.read(&mut reading);
         ran_ns += clock::thread_ns().saturating_sub(began_ns);
         let share = match cause {
             Cause::Frequent => &mut self.frequent,
@@ -259,7 +257,7 @@ impl MemoryReadings {
             Some(map) => read_detail(detail, &map, (reading, used), places, waiting),
             None => (None, None),
         };
-        self.find_cgroup();
+        self.limits.search();
         (heap, mapped)
     }
 
@@ -280,68 +278,6 @@ impl MemoryReadings {
     /// The most resident bytes so far, by the kernel's count.
     pub(super) fn most_resident(&self) -> u64 {
         self.most_resident
-    }
-
-    /// Returns lines about the limit of which shares are crossed that have not been told, the
-    /// lowest share first.
-    pub(super) fn alarms(&mut self, reading: &MemoryReading) -> Vec<String> {
-        let get = |field| reading.get(field);
-        let is_one = get(Field::CgroupHighEvents).is_none();
-        let limits = [
-            (
-                Field::CgroupUsed,
-                Field::CgroupMax,
-                match is_one {
-                    true => "the cgroup's memory.limit_in_bytes",
-                    false => "the cgroup's memory.max",
-                },
-            ),
-            (
-                Field::CgroupUsed,
-                Field::CgroupHigh,
-                "the cgroup's memory.high",
-            ),
-            (
-                Field::Virtual,
-                Field::AddressSpaceMax,
-                "the address space (RLIMIT_AS)",
-            ),
-        ];
-        let known = limits.into_iter().filter_map(|(used, limit, name)| {
-            Some((get(used)?, get(limit).filter(|&limit| limit > 0)?, name))
-        });
-        // The limit that will bite first is the one that is used most.
-        let share =
-            |&(used, limit, _): &(u64, u64, _)| u128::from(used) * 10_000 / u128::from(limit);
-        let Some((used, limit, name)) = known.max_by_key(share) else {
-            return Vec::new();
-        };
-        let mib = limit as f64 / f64::from(1 << 20);
-        let line = |percent| format!("memory at {percent} % of {name}, {mib:.1} MiB");
-        self.alarm.check(used, limit).iter().map(line).collect()
-    }
-
-    fn find_cgroup(&mut self) {
-        let found = LimitedCgroup::search();
-        if let Some(found) = &found
-            && !self.cgroup.as_ref().is_some_and(|last| last.is(found))
-        {
-            self.first_of_cgroup = found.read();
-        }
-        self.cgroup = found;
-    }
-
-    fn read_limits(&self, reading: &mut MemoryReading) {
-        if let Some(cgroup) = &self.cgroup {
-            let memory = cgroup.read().since(self.first_of_cgroup);
-            reading.set(Field::CgroupUsed, memory.used);
-            reading.set(Field::CgroupMax, memory.max);
-            reading.set(Field::CgroupHigh, memory.high);
-            reading.set(Field::CgroupHighEvents, memory.high_events);
-            reading.set(Field::CgroupMaxEvents, memory.max_events);
-            reading.set(Field::CgroupKills, memory.kills);
-        }
-        reading.set(Field::AddressSpaceMax, memory_limits::of_address_space());
     }
 }
 

@@ -80,7 +80,7 @@ impl Writer {
     /// dump if dumps are wanted.
     pub(super) fn log_regular_memory(&mut self, session: &Session) {
         let reading = self.log_memory(Cause::Regular);
-        let mut alarms = reading.map_or_else(Vec::new, |it| self.memory.alarms(&it));
+        let mut alarms = reading.map_or_else(Vec::new, |it| self.memory.limits.alarms(&it));
         let Some(alarm) = alarms.pop() else {
             return;
         };
@@ -102,7 +102,7 @@ impl Writer {
             return;
         };
         let time_ns = reading.time_ns;
-        for name in self.memory.alarms(&reading) {
+        for name in self.memory.limits.alarms(&reading) {
             let marker = Record::Marker { time_ns, name };
             self.output.encoder.record(&marker);
         }

@@ -109,9 +109,13 @@ impl<'a> Differences<'a> {
         let mut parts = Vec::new();
         let precisions = sides.map(|(profile, _)| profile.precision());
         let is_unsure = precisions.contains(&Precision::Stated);
-        // Mappings are no samples.
+        // Mappings are no samples. Their pages are read now and then.
         let is_sampled = !measure.is_mapped();
-        let may_be_missed = is_sampled && precisions.contains(&Precision::Sampled);
+        let may_be_missed = match measure {
+            Measure::Mapped => false,
+            Measure::MappedResident => sides.iter().any(|(side, _)| !side.has_mappings_of_end()),
+            _ => precisions.contains(&Precision::Sampled),
+        };
         let is_in_parts = |(profile, _): &(&Profile, _)| profile.recorded() == Recorded::InParts;
         let is_in_parts = sides.iter().any(is_in_parts);
         let samplings = sides.map(|(profile, _)| Sampling::of(profile));

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! start  end  peak        the first instant, the last, that of the most bytes in use
+//! peak-rss                the reading of the memory with the most resident bytes
 //! peak near 26s           the nearest spike of the run
 //! 12.5  12.5s  300ms  2m  after the start
 //! 50%                     of the run
@@ -31,6 +32,8 @@ pub enum Moment {
     End,
     /// When the most bytes were in use, the first time if there are several.
     Peak,
+    /// The reading of the memory with the most resident bytes.
+    PeakRss,
     /// The spike that is nearest to another moment.
     PeakNear(Box<Moment>),
     /// Nanoseconds since the start.
@@ -89,6 +92,13 @@ pub enum MomentError {
         /// The markers there are.
         markers: Vec<String>,
     },
+    /// The highest resident memory is not known.
+    #[error(
+        "{}: no reading of the resident memory is in the log: they come once a second while the \
+         program allocates (HEAPPROF_MEMORY_INTERVAL_MS), and a joined log has none",
+        Moment::PeakRss
+    )]
+    NoReading,
     /// No spike is near.
     #[error("no peak is near {near}{}", other(*.nearest_ns))]
     NoPeak {
@@ -217,6 +227,13 @@ impl Moment {
                 number: peak.record,
                 time_ns: peak.time_ns,
             }),
+            Moment::PeakRss => match run.most_resident {
+                Some(reading) => Ok(Cut::Record {
+                    number: reading.record,
+                    time_ns: reading.time_ns,
+                }),
+                None => Err(MomentError::NoReading),
+            },
             Moment::PeakNear(near) => {
                 let near_ns = near.find_in_run(run, peak, spikes)?.time_ns();
                 let away = |point: &Point| point.time_ns.abs_diff(near_ns);
@@ -296,6 +313,7 @@ fn plain(text: &str) -> Moment {
         "start" => Some(Moment::Start),
         "end" => Some(Moment::End),
         "peak" => Some(Moment::Peak),
+        "peak-rss" => Some(Moment::PeakRss),
         _ => None,
     };
     let percent = || {
@@ -318,6 +336,7 @@ impl fmt::Display for Moment {
             Moment::Start => f.write_str("start"),
             Moment::End => f.write_str("end"),
             Moment::Peak => f.write_str("peak"),
+            Moment::PeakRss => f.write_str("peak-rss"),
             Moment::PeakNear(near) => write!(f, "peak near {near}"),
             Moment::After(ns) => write!(f, "{} s", *ns as f64 / 1e9),
             Moment::Part(part) => write!(f, "{}%", part * 100.0),
@@ -334,6 +353,7 @@ impl fmt::Display for Moment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::run::HighestReading;
 
     fn moment(text: &str) -> Moment {
         text.into()
@@ -356,6 +376,7 @@ mod tests {
             ("2m", Moment::After(120_000_000_000)),
             ("50%", Moment::Part(0.5)),
             ("peak", Moment::Peak),
+            ("peak-rss", Moment::PeakRss),
             ("10:00:01", Moment::TimeOfDay(36_001_000_000_000)),
             (
                 "2026-01-01T00:00:01Z",
@@ -437,6 +458,21 @@ mod tests {
         assert!(text(find("2025-12-31T23:59:59Z")).contains("before the start"));
         assert!(text(find("lunch")).contains("its markers are dump, dump: 1"));
         assert!(text(find("")).contains("\"\" is neither a time"));
+    }
+
+    #[test]
+    fn the_highest_resident_memory_is_a_reading_or_an_error() {
+        let mut run = Run::default();
+        let find = |run: &Run| moment("peak-rss").find(run, &Peak::default(), &[]);
+        let none = find(&run).unwrap_err().to_string();
+        assert!(none.starts_with("peak-rss: no reading"), "{none}");
+        run.most_resident = Some(HighestReading {
+            record: 9,
+            time_ns: 5,
+            resident: 7,
+        });
+        let (number, time_ns) = (9, 5);
+        assert_eq!(find(&run), Ok(Cut::Record { number, time_ns }));
     }
 
     #[test]

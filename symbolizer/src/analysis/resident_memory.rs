@@ -11,6 +11,7 @@ use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::profile::Profile;
 use crate::model::quantity::{Bytes, Count};
+use crate::model::run::Run;
 
 /// Least bytes beside the blocks in use that are worth a line.
 const LEAST_BESIDE: i64 = 32 << 20;
@@ -106,7 +107,7 @@ impl ResidentMemory {
                 .sum(),
             untouched: pages.map(untouched_in_mappings),
         });
-        let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run.allocator)?;
+        let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run)?;
         if let Some(read) = pages.and_then(|pages| pages.pages) {
             let read_s = read.time_ns as f64 / 1e9;
             let age = format!("untouched pages of blocks in mappings: as of {read_s:.3} s");
@@ -115,12 +116,12 @@ impl ResidentMemory {
         Some(memory)
     }
 
-    /// Returns the waterfall of a reading. `blocks` are those at its time; `None`: nothing is
-    /// sampled. `allocator` names the program's own; it is empty if that is ours.
+    /// Returns the waterfall of a reading of a run. `blocks` are those at its time; `None`: nothing
+    /// is sampled.
     pub fn at(
         reading: MemoryReading,
         blocks: Option<BlocksInUse>,
-        allocator: &str,
+        run: &Run,
     ) -> Option<ResidentMemory> {
         let estimates = blocks.map(|it| EstimatedBlocks {
             requested: it.requested,
@@ -129,8 +130,9 @@ impl ResidentMemory {
             untouched: it.untouched.unwrap_or(0.0),
         });
         let waterfall = Waterfall::of(&reading, estimates)?;
-        let is_in_mappings = blocks.is_some_and(|it| !allocator.is_empty() || it.elsewhere > 0.0);
-        let mut caveats = caveats(&reading, allocator, is_in_mappings);
+        let is_in_mappings =
+            blocks.is_some_and(|it| !run.allocator.is_empty() || it.elsewhere > 0.0);
+        let mut caveats = caveats(&reading, run, is_in_mappings);
         if is_in_mappings && blocks.is_some_and(|it| it.untouched.is_none()) {
             caveats.push(UNTOUCHED_UNKNOWN.into());
         }
@@ -374,19 +376,25 @@ fn old(reading: &MemoryReading) -> Option<String> {
 }
 
 /// `is_in_mappings`: blocks in use lie in mappings.
-fn caveats(reading: &MemoryReading, allocator: &str, is_in_mappings: bool) -> Vec<String> {
+fn caveats(reading: &MemoryReading, run: &Run, is_in_mappings: bool) -> Vec<String> {
     let get = |field| reading.get(field);
     let mut caveats = Vec::new();
-    if !allocator.is_empty() {
-        caveats.push(format!(
-            "the program's own allocator ({allocator}) does not tell its free pages: they are among the mappings"
-        ));
-    } else if get(MemoryField::HeapCached).is_none() {
+    match &run.allocators_of_the_program()[..] {
+        [] => {}
+        [one] => caveats.push(format!(
+            "the program's own allocator ({one}) does not tell its free pages: they are among the mappings"
+        )),
+        all => caveats.push(format!(
+            "the program's own allocators ({}) do not tell their free pages: they are among the mappings",
+            all.join(", ")
+        )),
+    }
+    if run.allocator.is_empty() && get(MemoryField::HeapCached).is_none() {
         caveats.push("the bytes in thread caches are not known: they count as blocks".into());
     }
     match get(MemoryField::DetailAge) {
         None => caveats.push(
-            "stacks, variables and heapprof's mappings were not read: they are not explained"
+            "free pages, the allocator's data, heapprof, stacks, variables and mappings were not read: they are not explained"
                 .into(),
         ),
         Some(_) if get(MemoryField::MappedUnrecorded).is_none() => {
@@ -451,6 +459,35 @@ mod tests {
         assert_eq!(keys(&memory(145, &blocks)), [""; 0]);
         let small = [("in_use", 1), ("file", 12)];
         assert_eq!(keys(&memory(13, &small)), [""; 0]);
+    }
+
+    #[test]
+    fn each_allocator_whose_free_pages_are_unknown_is_named() {
+        let mut reading = MemoryReading::at(0);
+        reading.set(MemoryField::HeapCached, 0);
+        reading.set(MemoryField::DetailAge, 0);
+        reading.set(MemoryField::MappedUnrecorded, 0);
+        let said = |allocator: &str, tapped: &[&str]| {
+            let run = Run {
+                allocator: allocator.into(),
+                tapped: tapped.iter().map(|what| (*what).to_owned()).collect(),
+                ..Run::default()
+            };
+            caveats(&reading, &run, false).join("; ")
+        };
+        assert_eq!(said("", &[]), "");
+        let libc = said("/lib/libc.so.6", &[]);
+        assert!(libc.starts_with("the program's own allocator (/lib/libc.so.6) does not tell"));
+        let inside = said(
+            "",
+            &["jemalloc in /srv/a (b) (6 functions), from 1.000 s on"],
+        );
+        assert!(
+            inside.contains("own allocator (jemalloc in /srv/a (b)) does not"),
+            "{inside}"
+        );
+        let both = said("/lib/libc.so.6", &["jemalloc in /srv/a (6 functions)"]);
+        assert!(both.contains("own allocators (/lib/libc.so.6, jemalloc in /srv/a) do not"));
     }
 
     #[test]

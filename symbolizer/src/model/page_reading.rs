@@ -1,5 +1,6 @@
 //! Page reading: a moment at which the pages of the sampled blocks were read.
 
+use crate::model::nearest;
 use crate::model::span::Cut;
 
 /// See the module's text.
@@ -33,34 +34,9 @@ impl PagesRead {
     }
 }
 
-/// Returns the reading that is nearest to a time.
+/// Returns the [nearest] reading to a time.
 pub(crate) fn nearest(readings: &[PagesRead], time_ns: u64) -> Option<&PagesRead> {
-    let distance = |reading: &&PagesRead| reading.time_ns.abs_diff(time_ns);
-    readings.iter().min_by_key(distance)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn reading(time_ns: u64, record: u64) -> PagesRead {
-        PagesRead {
-            time_ns,
-            record,
-            ran_ns: 2_500_000,
-            pages: 12_345,
-            blocks: 678,
-            left_out: 0,
-            is_cut: false,
-            knows_slabs: true,
-        }
-    }
-
-    #[test]
-    fn the_nearest_reading_is_before_or_behind() {
-        let readings = [reading(10, 1), reading(20, 2), reading(40, 3)];
-        let at = |time_ns| nearest(&readings, time_ns).map(|it| it.time_ns);
-        assert_eq!([0, 14, 16, 31, 99].map(at), [10, 10, 20, 40, 40].map(Some));
-        assert_eq!(nearest(&[], 5), None);
-    }
+    readings
+        .iter()
+        .min_by_key(|it| nearest::rank(it.time_ns, time_ns))
 }

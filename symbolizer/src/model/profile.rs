@@ -26,6 +26,7 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::mapped_memory::Mappings;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::module_index::ModuleIndex;
+use crate::model::nearest;
 use crate::model::page_reading::PagesRead;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
@@ -423,6 +424,14 @@ impl Profile {
         place.is_some_and(|place| {
             (self.module_of(place)).is_some_and(|module| !module.is_profiler())
         })
+    }
+
+    /// Returns true if the mappings were read at the end of the view, and not at another time.
+    pub fn has_mappings_of_end(&self) -> bool {
+        let run = &self.run;
+        let end_ns = run.span.map_or(run.duration_ns, |span| span.to.time_ns());
+        let read_ns = self.mappings.read_ns;
+        read_ns.is_some_and(|read_ns| nearest::is_of(read_ns, end_ns))
     }
 
     /// Returns true if an interpreter ran the code of a place.

@@ -55,6 +55,8 @@ pub struct Run {
     pub checkpoint: Option<Checkpoint>,
     /// Named moments.
     pub markers: Vec<Marker>,
+    /// The reading of the memory with the most resident bytes, the first one of equal ones.
+    pub most_resident: Option<HighestReading>,
     /// Readings of the pages of sampled blocks.
     pub page_readings: Vec<PagesRead>,
     /// Notices of the library about the recording, in the order of the log.
@@ -92,6 +94,17 @@ pub struct Notice {
     pub text: String,
 }
 
+/// A reading of the memory, as a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HighestReading {
+    /// Number of its record, from 1.
+    pub record: u64,
+    /// When it was, since the log's start.
+    pub time_ns: u64,
+    /// Resident bytes.
+    pub resident: u64,
+}
+
 /// The begin of the name of a moment at which a dump was written.
 const DUMP: &str = "dump: ";
 
@@ -127,6 +140,16 @@ impl Marker {
 }
 
 impl Run {
+    /// Returns the names of the allocators whose free pages nobody tells: the one that served the
+    /// program in place of heapprof's, and those inside of the program.
+    pub(crate) fn allocators_of_the_program(&self) -> Vec<&str> {
+        // The number of functions follows the file.
+        let inside = self.tapped.iter();
+        let inside = inside.map(|what| what.rsplit_once(" (").map_or(&**what, |(name, _)| name));
+        let own = Some(self.allocator.as_str()).filter(|own| !own.is_empty());
+        own.into_iter().chain(inside).collect()
+    }
+
     /// Takes the first record of the log.
     pub(crate) fn begin(&mut self, start: Start) {
         self.program = start.program;

@@ -26,18 +26,19 @@ use crate::history::temporary::Temporary;
 use crate::history::{Allocation, End, History};
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{
-    Alloc, Counter, Event, Free, MappingChange, MemoryReading, Module, PageReading, Record, Stack,
-    TAPPED_LATER, Thread,
+    Alloc, Counter, Event, Free, MappingChange, MemoryField, MemoryReading, Module, PageReading,
+    Record, Stack, TAPPED_LATER, Thread,
 };
 
 use crate::model::detail::Detail;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
+use crate::model::nearest;
 use crate::model::page_reading::PagesRead;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
 use crate::model::profile::{CallStack, Profile};
-use crate::model::run::{Ending, Marker, Notice, Regime, Run};
+use crate::model::run::{Ending, HighestReading, Marker, Notice, Regime, Run};
 use crate::model::span::Cut;
 use crate::model::span::Span;
 use crate::model::special_threads::WITH_ITS_PROCESS;
@@ -54,9 +55,6 @@ use crate::read::paired_difference::PairedDifference;
 /// processes.
 const MAX_NOTICES: usize = 64;
 
-/// The reading of a marker comes at most so long behind it: the writer takes it when it comes to
-/// the marker.
-const BEHIND_MARKER_NS: u64 = 100_000_000;
 /// No block is larger: the user's half of a 64-bit address space.
 pub(crate) const LARGEST_BLOCK: u64 = 1 << 47;
 /// No interval is longer, and the library takes none that is: a terabyte between samples.
@@ -90,8 +88,6 @@ pub struct Fold {
     unused: Vec<bool>,
     keeper: Keeper,
     last_samples: LastSamples,
-    /// True if a reading of the memory behind the span was seen, and a whole one.
-    is_past_memory: [bool; 2],
     mapped: MappedFold,
     pages: PagesFold,
     /// In the checkpoint that the log begins with.
@@ -435,10 +431,7 @@ impl Fold {
             Record::MappingChange(change) => self.mapping_changed(&change),
             Record::MappedMemory(moment) => {
                 self.passed(moment.time_ns);
-                let end_ns = self.span.map(|span| span.to.time_ns());
-                let past_ns = end_ns.filter(|_| !self.is_within(moment.time_ns));
-                let past_ns = past_ns.map(|end_ns| moment.time_ns.saturating_sub(end_ns));
-                self.mapped.moment(moment, past_ns);
+                self.mapped.moment(moment, self.end_ns());
             }
             Record::Title { time_ns, text } => {
                 self.passed(time_ns);
@@ -501,24 +494,34 @@ impl Fold {
         &mut self.profile
     }
 
-    /// Keeps the reading that is nearest to the end of the span, and the nearest whole one: the
-    /// last one before, or the first one after. The moment may be that of a marker, whose own
-    /// reading comes a little behind it.
+    /// Keeps the reading that is nearest to the end of the span, and the nearest whole one.
     fn memory(&mut self, reading: MemoryReading) {
-        let to = self.span.map(|span| span.to);
-        let is_after = to.is_some_and(|to| !to.includes(self.records, reading.time_ns));
-        let distance = |it: &MemoryReading| to.map_or(0, |to| to.time_ns().abs_diff(it.time_ns));
-        let follows_closely = is_after && distance(&reading) <= BEHIND_MARKER_NS;
-        let kept = [&mut self.profile.memory, &mut self.profile.whole_memory];
-        let counts = [true, reading.is_whole()];
-        let places = kept.into_iter().zip(&mut self.is_past_memory).zip(counts);
-        for ((kept, is_past), _) in places.filter(|(_, counts)| *counts) {
-            let is_nearer = kept.is_none_or(|it| distance(&reading) < distance(&it));
-            if !is_after || (!*is_past && (is_nearer || follows_closely)) {
-                *kept = Some(reading);
+        if let Some(resident) = reading.get(MemoryField::Resident) {
+            let highest = &mut self.profile.run.most_resident;
+            if highest.is_none_or(|it| resident > it.resident) {
+                *highest = Some(HighestReading {
+                    record: self.records,
+                    time_ns: reading.time_ns,
+                    resident,
+                });
             }
-            *is_past |= is_after;
         }
+        let end_ns = self.end_ns();
+        let nearness = |it: &MemoryReading| nearest::rank(it.time_ns, end_ns);
+        let is_nearest = |kept: Option<MemoryReading>| {
+            kept.is_none_or(|kept| nearness(&reading) < nearness(&kept))
+        };
+        if is_nearest(self.profile.memory) {
+            self.profile.memory = Some(reading);
+        }
+        if reading.is_whole() && is_nearest(self.profile.whole_memory) {
+            self.profile.whole_memory = Some(reading);
+        }
+    }
+
+    /// Returns the time of the end of the span.
+    fn end_ns(&self) -> u64 {
+        self.span.map_or(u64::MAX, |span| span.to.time_ns())
     }
 
     fn page_part(&mut self, part: &PageReading) {

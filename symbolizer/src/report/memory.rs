@@ -41,8 +41,7 @@ impl Memory {
         let mut names: Vec<&'static str> = Vec::new();
         let mut readings = Vec::new();
         for moment in moments {
-            let allocator = &profile.run.allocator;
-            let memory = ResidentMemory::at(moment.reading, moment.blocks, allocator);
+            let memory = ResidentMemory::at(moment.reading, moment.blocks, &profile.run);
             let Some(memory) = memory else { continue };
             let lines = memory
                 .lines

@@ -99,7 +99,7 @@ impl MappedCourse {
                     if self.first.is_none() && number <= self.steps {
                         self.first = Some((number, self.read(&reading, fold)));
                     }
-                    self.fold.moment(reading, None);
+                    self.fold.moment(reading, u64::MAX); // the last one so far
                 }
                 None => {}
             }

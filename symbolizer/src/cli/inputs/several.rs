@@ -168,7 +168,10 @@ fn on_one_clock(view: &View, first_ns: Option<u64>) -> View {
 }
 
 fn names_the_peak(view: &View) -> bool {
-    let is_it = |moment: &Moment| *moment == Moment::Peak || moment.is_spike();
+    let is_it = |moment: &Moment| match moment {
+        Moment::Peak | Moment::PeakRss => true,
+        moment => moment.is_spike(),
+    };
     match view {
         View::Whole => false,
         View::At(at) | View::Survivors { at, .. } => is_it(at),

@@ -5,12 +5,12 @@ use heapprof_symbolizer::{Moment, View};
 use crate::cli::options::age::Age;
 
 /// Moments are `12.5`, `12.5s`, `300ms`, `2m` after the start, `50%` of the run, `10:00:00` or
-/// `2026-11-21T10:00:00Z` (UTC), `start`, `end`, `peak`, `peak near 26s`, or a marker's name or a
-/// part of it.
+/// `2026-11-21T10:00:00Z` (UTC), `start`, `end`, `peak`, `peak-rss`, `peak near 26s`, or a marker's
+/// name or words of it.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TimeArgs {
     /// The heap at a moment: 12.5s, 300ms, 2m, 50%, 10:00:00, 2026-11-21T10:00:00Z, start, end,
-    /// peak, "peak near 26s", or a marker's name. Needs a .heaplog
+    /// peak, peak-rss, "peak near 26s", or a marker's name. Needs a .heaplog
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true, conflicts_with_all = ["from", "to"], help_heading = "When")]
     at: Option<String>,
 

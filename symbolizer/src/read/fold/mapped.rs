@@ -8,6 +8,7 @@ use heapprof_core::{AddressMap, NumberMap};
 use heapprof_format::{MappedMemory, MappingChange};
 
 use crate::model::mapped_memory::Mappings;
+use crate::model::nearest;
 
 /// Most ranges that are kept, as the library keeps them.
 const MOST_RANGES: usize = 1 << 16;
@@ -18,8 +19,6 @@ pub(crate) struct MappedFold {
     /// The index of the stack that mapped a range.
     ranges: AddressMap<u32>,
     moment: Option<MappedMemory>,
-    /// True if a moment behind the span was seen.
-    is_past: bool,
 }
 
 impl Default for MappedFold {
@@ -27,7 +26,6 @@ impl Default for MappedFold {
         MappedFold {
             ranges: AddressMap::new(MOST_RANGES),
             moment: None,
-            is_past: false,
         }
     }
 }
@@ -44,19 +42,13 @@ impl MappedFold {
         }
     }
 
-    /// Takes a moment: the one is kept that is nearest to the end of the span, of the last one
-    /// within it and the first one behind it. `past_ns` is the time behind the end; `None`: it is
-    /// within the span.
-    pub(crate) fn moment(&mut self, moment: MappedMemory, past_ns: Option<u64>) {
-        let is_nearer = |past_ns| {
-            let end_ns = moment.time_ns.saturating_sub(past_ns);
-            let before = |kept: &MappedMemory| end_ns.saturating_sub(kept.time_ns);
-            self.moment.as_ref().is_none_or(|it| past_ns < before(it))
-        };
-        if past_ns.is_none_or(|past_ns| !self.is_past && is_nearer(past_ns)) {
+    /// Takes a moment: the one that is nearest to the end of the span is kept.
+    pub(crate) fn moment(&mut self, moment: MappedMemory, end_ns: u64) {
+        let nearness = |it: &MappedMemory| nearest::rank(it.time_ns, end_ns);
+        let kept = self.moment.as_ref();
+        if kept.is_none_or(|kept| nearness(&moment) < nearness(kept)) {
             self.moment = Some(moment);
         }
-        self.is_past |= past_ns.is_some();
     }
 
     /// Returns the mappings so far. `stack_of` has the profile's index of each stack.
@@ -85,23 +77,19 @@ mod tests {
     /// A dump's reading comes a little behind the marker that names it.
     #[test]
     fn the_moment_that_is_nearest_to_the_end_of_the_span_is_kept() {
-        let read_ns = |moments: &[(u64, Option<u64>)]| {
+        const MS: u64 = 1_000_000;
+        let read_ms = |moments: &[u64], end_ms: u64| {
             let mut fold = MappedFold::default();
-            for &(time_ns, past_ns) in moments {
+            for moment in moments {
                 let parts = Vec::new();
-                fold.moment(MappedMemory { time_ns, parts }, past_ns);
+                let time_ns = moment * MS;
+                fold.moment(MappedMemory { time_ns, parts }, end_ms * MS);
             }
-            fold.so_far(&NumberMap::default()).read_ns
+            fold.so_far(&NumberMap::default()).read_ns.map(|ns| ns / MS)
         };
-        assert_eq!(
-            read_ns(&[(10, None), (80, None), (110, Some(10))]),
-            Some(110)
-        );
-        assert_eq!(
-            read_ns(&[(80, None), (130, Some(30)), (140, Some(40))]),
-            Some(80)
-        );
-        assert_eq!(read_ns(&[(130, Some(30)), (140, Some(40))]), Some(130));
-        assert_eq!(read_ns(&[]), None);
+        assert_eq!(read_ms(&[100, 980, 1_090], 1_000), Some(1_090));
+        assert_eq!(read_ms(&[800, 1_300, 1_400], 1_000), Some(800));
+        assert_eq!(read_ms(&[1_300, 1_400], 1_000), Some(1_300));
+        assert_eq!(read_ms(&[], 1_000), None);
     }
 }

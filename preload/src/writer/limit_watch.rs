@@ -1,0 +1,163 @@
+//! Limit watch: the memory limit that will bite first, and the shares of it that the log tells.
+//!
+//! The limit is the one that is used most: those of the cgroup with the least room, and the limit
+//! of the address space. A regular reading comes about once a second. A process may fill the last
+//! twentieth in less, so the watch looks at the used bytes alone more often, the sooner the growth
+//! crosses the next share (`LimitAlarm`). It takes some 50 µs. While the process has no event, the
+//! writer sleeps, and nothing is looked at.
+
+use heapprof_core::{CpuShare, LimitAlarm};
+use heapprof_format::{MemoryField as Field, MemoryReading};
+
+use crate::os::memory_limits::{self, CgroupMemory, LimitedCgroup};
+use crate::os::{clock, procfs};
+
+/// The part of a processor's time that looks take, one in so many, while the growth nears a share.
+/// Otherwise they come twice a second, which is a tenth of that.
+const LOOKS: u64 = 1_000;
+/// When the limit is searched for first, after the start. A program that ends earlier does not pay
+/// for it.
+const FIRST_NS: u64 = 100_000_000;
+
+/// A limit of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    /// The cgroup's `memory.max`, or in version 1 `memory.limit_in_bytes`.
+    CgroupMax,
+    /// The cgroup's `memory.high`.
+    CgroupHigh,
+    /// `RLIMIT_AS`.
+    AddressSpace,
+}
+
+/// Used bytes of a limit, and its bytes.
+#[derive(Debug, Clone, Copy)]
+struct Use {
+    limit: Limit,
+    used: u64,
+    most: u64,
+}
+
+/// See the module's text.
+pub(super) struct LimitWatch {
+    cgroup: Option<LimitedCgroup>,
+    /// The numbers of the cgroup when it was found.
+    first_of_cgroup: CgroupMemory,
+    /// The limit that was used most when all were read.
+    nearest: Option<Use>,
+    alarm: LimitAlarm,
+    next_look_ns: u64,
+    looks: CpuShare,
+    is_searched: bool,
+}
+
+impl LimitWatch {
+    /// Returns a watch that begins a little later.
+    pub(super) fn new(now_ns: u64) -> LimitWatch {
+        LimitWatch {
+            cgroup: None,
+            first_of_cgroup: CgroupMemory::default(),
+            nearest: None,
+            alarm: LimitAlarm::default(),
+            next_look_ns: now_ns.saturating_add(FIRST_NS),
+            looks: CpuShare::one_in(LOOKS),
+            is_searched: false,
+        }
+    }
+
+    /// Looks at the limit if it is time to. Returns true if a share of it is crossed that
+    /// [`alarms`](Self::alarms) has not told.
+    pub(super) fn is_crossed(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.next_look_ns || !self.looks.allows(now_ns) {
+            return false;
+        }
+        if !self.is_searched {
+            self.search();
+            let mut reading = MemoryReading::at(0);
+            reading.set(Field::Virtual, procfs::virtual_bytes());
+            self.read(&mut reading);
+        }
+        let began_ns = clock::thread_ns();
+        let nearest = self.nearest.map(|it| (self.used(it.limit), it.most));
+        let next_ns = match nearest {
+            Some((Some(used), most)) => self.alarm.look(used, most, now_ns),
+            _ => Some(u64::MAX), // until a reading finds one
+        };
+        self.next_look_ns = next_ns.unwrap_or(now_ns);
+        let ran_ns = clock::thread_ns().saturating_sub(began_ns);
+        self.looks.ran(ran_ns, now_ns);
+        next_ns.is_none()
+    }
+
+    /// Searches for the cgroup with the least room.
+    pub(super) fn search(&mut self) {
+        self.is_searched = true;
+        let found = LimitedCgroup::search();
+        if let Some(found) = &found
+            && !self.cgroup.as_ref().is_some_and(|last| last.is(found))
+        {
+            self.first_of_cgroup = found.read();
+        }
+        self.cgroup = found;
+    }
+
+    /// Reads the limits, and the use of the cgroup's, into a reading.
+    pub(super) fn read(&mut self, reading: &mut MemoryReading) {
+        if let Some(cgroup) = &self.cgroup {
+            let memory = cgroup.read().since(self.first_of_cgroup);
+            reading.set(Field::CgroupUsed, memory.used);
+            reading.set(Field::CgroupMax, memory.max);
+            reading.set(Field::CgroupHigh, memory.high);
+            reading.set(Field::CgroupHighEvents, memory.high_events);
+            reading.set(Field::CgroupMaxEvents, memory.max_events);
+            reading.set(Field::CgroupKills, memory.kills);
+        }
+        reading.set(Field::AddressSpaceMax, memory_limits::of_address_space());
+        let nearest = nearest_in(reading);
+        if nearest.map(|it| it.limit) != self.nearest.map(|it| it.limit) {
+            self.next_look_ns = 0;
+        }
+        self.nearest = nearest;
+    }
+
+    /// Returns lines about the limit of which shares are crossed that have not been told, the
+    /// lowest share first.
+    pub(super) fn alarms(&mut self, reading: &MemoryReading) -> Vec<String> {
+        let Some(Use { limit, used, most }) = nearest_in(reading) else {
+            return Vec::new();
+        };
+        let is_one = reading.get(Field::CgroupHighEvents).is_none();
+        let name = match limit {
+            Limit::CgroupMax if is_one => "the cgroup's memory.limit_in_bytes",
+            Limit::CgroupMax => "the cgroup's memory.max",
+            Limit::CgroupHigh => "the cgroup's memory.high",
+            Limit::AddressSpace => "the address space (RLIMIT_AS)",
+        };
+        let mib = most as f64 / f64::from(1 << 20);
+        let line = |percent| format!("memory at {percent} % of {name}, {mib:.1} MiB");
+        self.alarm.check(used, most).iter().map(line).collect()
+    }
+
+    /// Returns the used bytes of a limit now.
+    fn used(&self, limit: Limit) -> Option<u64> {
+        match limit {
+            Limit::CgroupMax | Limit::CgroupHigh => self.cgroup.as_ref()?.used(),
+            Limit::AddressSpace => procfs::virtual_bytes(),
+        }
+    }
+}
+
+/// Returns the limit that is used most: it will bite first.
+fn nearest_in(reading: &MemoryReading) -> Option<Use> {
+    let limits = [
+        (Limit::CgroupMax, Field::CgroupUsed, Field::CgroupMax),
+        (Limit::CgroupHigh, Field::CgroupUsed, Field::CgroupHigh),
+        (Limit::AddressSpace, Field::Virtual, Field::AddressSpaceMax),
+    ];
+    let uses = limits.into_iter().filter_map(|(limit, used, most)| {
+        let most = reading.get(most).filter(|&most| most > 0)?;
+        let used = reading.get(used)?;
+        Some(Use { limit, used, most })
+    });
+    uses.max_by_key(|it| u128::from(it.used) * 10_000 / u128::from(it.most))
+}
