@@ -92,7 +92,7 @@ pub use lanes::stack_lane::{SentStack, StackLane};
 pub use lanes::timeline::{ClockReading, Scale, Timeline};
 pub use ledger::{Block, Ledger, Live, Row, Totals};
 pub use memory::address_map::AddressMap;
-pub use memory::at_detail::AtDetail;
+pub use memory::at_detail::{AtDetail, SinceDetail};
 pub use memory::block_pages::{BlockPages, PageState, PlacedBlock};
 pub use memory::cgroup::{Cgroup, CgroupVersion};
 pub use memory::cpu_share::CpuShare;

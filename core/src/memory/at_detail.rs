@@ -5,6 +5,9 @@
 //! their bytes. Pages that are missing were unmapped, up to the bytes of the mappings that are
 //! gone. If more are missing, the allocator has got pages that were not touched yet. A change
 //! without such a cause is not explained.
+//!
+//! The program's own allocator has its pages in mappings that are not recorded. There, such a change
+//! is one of these.
 
 /// See the module's text. Bytes.
 #[derive(Debug, Clone, Copy)]
@@ -17,30 +20,59 @@ pub struct AtDetail {
     pub untouched: u64,
     /// Recorded mappings.
     pub recorded: u64,
+    /// True if the program's own allocator serves it, so that `used` has no block of the program.
+    pub is_own_allocator: bool,
+}
+
+/// What has changed since a detail. Bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SinceDetail {
+    /// Pages of the allocator that were never touched, now.
+    pub untouched: u64,
+    /// Touched pages of recorded mappings, more than then.
+    pub recorded: i64,
+    /// Touched pages of other mappings, more than then.
+    pub unrecorded: i64,
 }
 
 impl AtDetail {
-    /// Explains what has changed since. Returns the allocator's untouched pages, and the change of
-    /// the touched pages of recorded mappings.
+    /// Explains what has changed since.
     #[must_use]
-    pub fn explain(&self, used: u64, touched: u64, recorded: u64) -> (u64, i64) {
+    pub fn explain(&self, used: u64, touched: u64, recorded: u64) -> SinceDetail {
         let grown = touched.saturating_add(self.used);
         let expected = self.touched.saturating_add(used);
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let mut since = SinceDetail {
+            untouched: self.untouched,
+            recorded: 0,
+            unrecorded: 0,
+        };
         match grown.checked_sub(expected) {
             Some(more) => {
-                let given_back = self.used.saturating_sub(used);
+                let given_back = match self.is_own_allocator {
+                    true => 0,
+                    false => self.used.saturating_sub(used),
+                };
                 let never_touched = more.min(given_back).min(self.untouched);
                 let came = recorded.saturating_sub(self.recorded);
                 let in_new = (more - never_touched).min(came);
-                (self.untouched - never_touched, signed(in_new))
+                since.untouched -= never_touched;
+                since.recorded = signed(in_new);
+                if self.is_own_allocator {
+                    since.unrecorded = signed(more - in_new);
+                }
             }
             None => {
                 let missing = expected - grown;
                 let gone = self.recorded.saturating_sub(recorded).min(missing);
-                (self.untouched.saturating_add(missing - gone), -signed(gone))
+                since.recorded = -signed(gone);
+                match self.is_own_allocator {
+                    true => since.unrecorded = -signed(missing - gone),
+                    false => since.untouched = self.untouched.saturating_add(missing - gone),
+                }
             }
         }
+        since
     }
 }
 
@@ -48,28 +80,56 @@ impl AtDetail {
 mod tests {
     use super::*;
 
+    const THEN: AtDetail = AtDetail {
+        used: 50,
+        touched: 60,
+        untouched: 24,
+        recorded: 30,
+        is_own_allocator: false,
+    };
+
     #[test]
     fn changes_since_a_detail_have_a_cause_or_none() {
-        let then = AtDetail {
-            used: 50,
-            touched: 60,
-            untouched: 24,
-            recorded: 30,
+        let explain = |used, touched, recorded| {
+            let since = THEN.explain(used, touched, recorded);
+            assert_eq!(since.unrecorded, 0);
+            (since.untouched, since.recorded)
         };
         // The allocator took ten pages, and all were touched.
-        assert_eq!(then.explain(60, 70, 30), (24, 0));
+        assert_eq!(explain(60, 70, 30), (24, 0));
         // It took ten, of which four were touched.
-        assert_eq!(then.explain(60, 64, 30), (30, 0));
+        assert_eq!(explain(60, 64, 30), (30, 0));
         // Thirty pages of an old mapping or of blocks were touched: it is not known which.
-        assert_eq!(then.explain(50, 90, 30), (24, 0));
+        assert_eq!(explain(50, 90, 30), (24, 0));
         // It gave twenty back, of which eight had been touched.
-        assert_eq!(then.explain(30, 52, 30), (12, 0));
+        assert_eq!(explain(30, 52, 30), (12, 0));
         // It gave all back. More touched pages are left than that explains.
-        assert_eq!(then.explain(0, 40, 30), (0, 0));
+        assert_eq!(explain(0, 40, 30), (0, 0));
         // A mapping of 20 came, with at most these touched.
-        assert_eq!(then.explain(50, 90, 50), (24, 20));
-        assert_eq!(then.explain(50, 65, 50), (24, 5));
+        assert_eq!(explain(50, 90, 50), (24, 20));
+        assert_eq!(explain(50, 65, 50), (24, 5));
         // A mapping of 20 went, of which five were touched.
-        assert_eq!(then.explain(50, 55, 10), (24, -5));
+        assert_eq!(explain(50, 55, 10), (24, -5));
+    }
+
+    #[test]
+    fn the_programs_own_allocator_has_its_pages_in_other_mappings() {
+        let then = AtDetail {
+            used: 5,
+            is_own_allocator: true,
+            ..THEN
+        };
+        let explain = |used, touched, recorded| {
+            let since = then.explain(used, touched, recorded);
+            assert_eq!(since.untouched, 24);
+            (since.recorded, since.unrecorded)
+        };
+        assert_eq!(explain(5, 90, 30), (0, 30));
+        assert_eq!(explain(5, 20, 30), (0, -40));
+        // Two pages are this library's.
+        assert_eq!(explain(7, 62, 30), (0, 0));
+        // A recorded mapping of 20 came, and went.
+        assert_eq!(explain(5, 90, 50), (20, 10));
+        assert_eq!(explain(5, 30, 10), (-20, -10));
     }
 }

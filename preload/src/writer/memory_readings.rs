@@ -206,6 +206,7 @@ impl MemoryReadings {
                 touched,
                 untouched: used.saturating_sub(heap),
                 recorded: recorded_bytes,
+                is_own_allocator: allocator::has_next(),
             });
             if cause == Cause::Frequent {
                 let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
@@ -215,11 +216,10 @@ impl MemoryReadings {
             self.detail = Some(detail);
         }
         let began_ns = clock::thread_ns();
-        let mut mapped_change = 0;
-        if let Some((now, then)) = touched(&reading).zip(self.at_detail) {
-            let change;
-            (change, mapped_change) = then.explain(used, now, recorded_bytes);
-            reading.set(Field::HeapUntouched, change);
+        let known = touched(&reading).zip(self.at_detail);
+        let since = known.map(|(now, then)| then.explain(used, now, recorded_bytes));
+        if let Some(since) = since {
+            reading.set(Field::HeapUntouched, since.untouched);
         }
         self.limits.read(&mut reading);
         ran_ns += clock::thread_ns().saturating_sub(began_ns);
@@ -232,9 +232,13 @@ impl MemoryReadings {
             for field in DETAIL {
                 reading.set(field, detail.get(field));
             }
-            let mapped = detail.get(Field::Mapped);
-            let mapped = mapped.map(|bytes| bytes.saturating_add_signed(mapped_change));
-            reading.set(Field::Mapped, mapped);
+            for (field, change) in [
+                (Field::Mapped, since.map_or(0, |it| it.recorded)),
+                (Field::MappedUnrecorded, since.map_or(0, |it| it.unrecorded)),
+            ] {
+                let bytes = detail.get(field);
+                reading.set(field, bytes.map(|it| it.saturating_add_signed(change)));
+            }
             let age_ms = now_ns.saturating_sub(detail.time_ns) / 1_000_000;
             reading.set(Field::DetailAge, age_ms);
         }
