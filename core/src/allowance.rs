@@ -1,5 +1,7 @@
 //! Allowance: how long to wait for another thread, counted by what the machine gives that thread.
 //!
+//! Glossary: allowance.
+//!
 //! A busy machine breaks a deadline by the clock: the other thread may not have run at all by then.
 //! So when the patience is over by the clock, the waiting thread looks at the other one repeatedly.
 //! It continues to wait while the other thread is kept from a processor. The other thread gets as

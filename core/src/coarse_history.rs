@@ -1,6 +1,8 @@
 //! Coarse history: the bytes in use of a whole run, at moments that are a step apart, and farther
 //! apart the older they are.
 //!
+//! Glossary: coarse history.
+//!
 //! ```text
 //!   older entries, one in each stretch of time          the newest RECENT, one a step
 //!   ├────────────┼────────────┼─────────── … ───────────┼─┼─┼─┼─┼─┼─┼─┤

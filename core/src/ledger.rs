@@ -1,5 +1,7 @@
 //! Ledger: a fold of allocations and frees into totals by stack and size class.
 //!
+//! Glossary: ledger.
+//!
 //! Model: events come in the order in which they were queued. An allocation adds its weight to the
 //! row of (stack, size class) and is remembered by its id. A free subtracts the same weight from
 //! what is in use.

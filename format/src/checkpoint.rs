@@ -1,5 +1,7 @@
 //! Checkpoint: the first part of a segment of a rotated log, in place of the segments before it.
 //!
+//! Glossary: checkpoint.
+//!
 //! ```text
 //!  segment 1      Start | events …
 //!  segment n > 1  Start | Checkpoint  modules, threads, stacks

@@ -1,6 +1,8 @@
 //! Memory reading: numbers of the kernel and the allocator about the process's memory at one
 //! moment.
 //!
+//! Glossary: reading, whole reading.
+//!
 //! The writer takes a reading about once a second while it has records to write, and at dumps,
 //! markers and the end. Each field is a number; a field that the reading lacks is unknown, never 0.
 //!

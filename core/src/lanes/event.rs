@@ -1,5 +1,7 @@
 //! Events of lanes, and their encoding in words.
 //!
+//! Glossary: usual event.
+//!
 //! An event is as short as possible: most of its price is the transfer between two processors'
 //! caches. Thread and interval are sent once for many events. An event that is near to the one
 //! before is encoded as the distance to it, in one word with its kind:

@@ -1,5 +1,7 @@
 //! Lane: the queue of samples and frees from the threads of a program to the writer.
 //!
+//! Glossary: lane, id.
+//!
 //! Model: a single-producer single-consumer ring of words. The consumer is the writer. The producer
 //! is the thread that holds the seat to which the lane belongs. Seats are handed over with a
 //! synchronisation of their own.

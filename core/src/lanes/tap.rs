@@ -1,5 +1,7 @@
 //! Tap: the writer's side of a lane.
 //!
+//! Glossary: tap.
+//!
 //! It keeps the same record of the last events as the lane, and decodes near events against it.
 
 use std::ops::ControlFlow;

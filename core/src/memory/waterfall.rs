@@ -1,6 +1,8 @@
 //! Waterfall: lines that add up to the resident memory, from the blocks in use to what is not
 //! explained.
 //!
+//! Glossary: waterfall.
+//!
 //! ```text
 //!   resident = in use + slack ± samples' difference      blocks: what the program holds
 //!            + slabs + caches + dirty + muzzy + metadata  the allocator, for the program

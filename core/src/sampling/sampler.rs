@@ -1,5 +1,7 @@
 //! Sampler: allocated bytes laid on a line, marked by a Poisson process.
 //!
+//! Glossary: line, mark, piece, regime, stride.
+//!
 //! Model: every thread lays the bytes it requests end to end. Marks fall on that line at random, on
 //! average one every `interval` bytes, independently of everything (a Poisson process). A block is
 //! sampled if at least one mark falls on it. For a block of `s` bytes the probability is `1 -

@@ -1,5 +1,7 @@
 //! Filter: a counting Bloom filter with one hash function, over the addresses of live samples.
 //!
+//! Glossary: filter.
+//!
 //! Model: an array of one-byte counters; a counter is about the live samples whose addresses map to
 //! it. Every `free` of the program loads one counter. Nearly all are 0, and the free is done. The
 //! values are:

@@ -1,5 +1,7 @@
 //! Echo: the set of stack words on which the result of a walk depends.
 //!
+//! Glossary: echo.
+//!
 //! Model: a [`Memo`](crate::Memo) compares a walk with the last one frame by frame, so that it can
 //! continue where they differ. Most walks do not differ anywhere. For these there is a list of
 //! words with their values: the return addresses, and each frame pointer on which an outer frame

@@ -1,6 +1,8 @@
 //! Memo: the frames of a recent walk, which the next walk from the same place mostly has in common
 //! with it.
 //!
+//! Glossary: memo.
+//!
 //! Model: unwinding from a frame outwards is a function of the frame's registers and of the stack
 //! words that it reads. The memo keeps both for each frame. Suppose that a later walk arrives at
 //! the same address, stack pointer and frame pointer. If every word that was read from there on

@@ -1,5 +1,7 @@
 //! Rules: cached unwind rules by return address, in eight bytes each.
 //!
+//! Glossary: rule.
+//!
 //! A rule tells how to get from a frame to its caller. Nearly every frame uses one of three ways,
 //! and always the same one for one return address:
 //!

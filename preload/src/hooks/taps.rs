@@ -1,6 +1,8 @@
 //! Taps: allocators that are linked into the program or into a library, tapped at the entries of
 //! their functions.
 //!
+//! Glossary: function tap.
+//!
 //! Such an allocator is called directly, and not through a name that this library could define. So
 //! the first instructions of its functions are moved into generated code nearby, and a jump to a
 //! stub takes their place (`arch/tap_stubs`, core's `EntryPatch`):

@@ -1,5 +1,7 @@
 //! Diagnostics: what this library has to tell, in single lines.
 //!
+//! Glossary: notice.
+//!
 //! A line goes to the log as a notice, where readers show it beside the numbers ([`notice`]).
 //! Standard error belongs to the program: a line there in the middle of a run breaks other
 //! programs' tests. It has what cannot be told elsewhere ([`say`]), notices that no log has taken

@@ -1,4 +1,6 @@
 //! Events: what the hooks tell the writer, beside the samples in the lanes.
+//!
+//! Glossary: note.
 
 use heapprof_format::WalkEnd;
 

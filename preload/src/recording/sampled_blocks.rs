@@ -1,5 +1,7 @@
 //! Sampled blocks: the table of live samples by address, and the filter in front of it.
 //!
+//! Glossary: spot.
+//!
 //! Danger: every free of the program reads the filter, in assembly. A mistake here is a phantom
 //! leak or a double free. Order matters: a sample is inserted before its address is returned, and
 //! removed before the block is freed (Law 2).

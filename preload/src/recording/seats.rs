@@ -1,5 +1,7 @@
 //! Seats: pooled work contexts of hooks, shared by all threads.
 //!
+//! Glossary: seat.
+//!
 //! Model: a fixed maximum of seats, each with a walker, two lanes of the session, and a hazard
 //! pointer for the module snapshot of its walk. A sampling thread takes a free seat and leaves it
 //! when its event is sent. It tries its last seat first, because that seat's rule cache is warm. So

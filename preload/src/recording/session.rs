@@ -1,5 +1,7 @@
 //! Session: the connection between the hooks of one process and its writer.
 //!
+//! Glossary: session.
+//!
 //! ```text
 //!         ┌─ samples and frees (one lane for each seat) ────────────┐
 //!         ├─ stacks that are new (another lane for each seat) ──────┤

@@ -1,5 +1,7 @@
 //! The loaded modules: the file of each code address, and the place of its unwind table.
 //!
+//! Glossary: module snapshot, era.
+//!
 //! Danger: replacing data that other threads' walks are reading.
 //!
 //! Model: an immutable snapshot, replaced as a whole. A walk holds one snapshot through a hazard

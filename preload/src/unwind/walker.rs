@@ -1,4 +1,6 @@
 //! The walker: the state of a walk that is too large for a stack.
+//!
+//! Glossary: walker.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

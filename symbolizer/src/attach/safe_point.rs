@@ -1,5 +1,7 @@
 //! Safe point: whether a stopped thread may be borrowed.
 //!
+//! Glossary: safe point.
+//!
 //! A borrowed thread creates another one. That takes locks of libc's allocator and of its threads,
 //! so the thread must not be inside of these. The proof is its whole stack. Each frame is known by
 //! its unwind table, and the last one is a thread's first. libc's frames belong to functions that

@@ -1,5 +1,7 @@
 //! Spike: a peak of bytes in use that stands out, with the low before it.
 //!
+//! Glossary: spike.
+//!
 //! ```text
 //!   in use         ╱╲ peak
 //!                 ╱  ╲        ╱╲ peak     a fall and the rise behind it make two spikes of one if

@@ -1,5 +1,7 @@
 //! Detail: what a profile keeps of a log beyond its rows, if a reader asks for it.
 //!
+//! Glossary: detail.
+//!
 //! Rows by thread need a row for each thread that allocated by a stack. Events need one entry for
 //! each sampled block. Spikes need a look at the bytes in use behind each event. Few readers want
 //! any of these, so all are off by default.

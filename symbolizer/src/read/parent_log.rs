@@ -1,5 +1,7 @@
 //! Parent log: the blocks that a forked process has from its parent, read from the parent's log.
 //!
+//! Glossary: parent log.
+//!
 //! A forked process has all blocks of its parent, but its log begins at the fork. Sample ids are
 //! the same in both logs, so a free in the child finds the allocation in the parent. The reader
 //! inserts the parent's stacks and allocations of the moment of the fork behind the first frame of

@@ -1,5 +1,7 @@
 //! Dump snapshot: the content of a dump at one moment, before it is text.
 //!
+//! Glossary: dump snapshot.
+//!
 //! The numbers are copied, and stacks are named by number. The text, which is many times as long,
 //! is made piece by piece and never exists as a whole. So a large dump takes little memory, and can
 //! be abandoned between any two pieces.

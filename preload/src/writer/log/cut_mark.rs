@@ -1,6 +1,8 @@
 //! Cut mark: an end of the log that the writer did not write, because the process ended before it
 //! was done. A reader learns from it that the last records are missing.
 //!
+//! Glossary: cut mark.
+//!
 //! ```text
 //!               Pen::take            put
 //!  writer  IDLE ────────> WRITING    IDLE ──> CUT   thread that ends the process

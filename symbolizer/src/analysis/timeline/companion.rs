@@ -1,4 +1,6 @@
 //! Companion: an account that is kept beside a timeline, while the timeline is drawn.
+//!
+//! Glossary: companion.
 
 use heapprof_format::{Event, Record};
 

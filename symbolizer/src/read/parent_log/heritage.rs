@@ -1,5 +1,7 @@
 //! Heritage: the sampled blocks that a process has from its ancestors, with their stacks.
 //!
+//! Glossary: heritage.
+//!
 //! The heritage is carried from each ancestor's log to the next. A log adds blocks, and frees
 //! blocks of its own process and of its ancestors. At the fork, code that the child does not have
 //! any more gets addresses of its own: other code may lie at its place by now.
