@@ -133,7 +133,7 @@ impl Ledger {
     /// weight.
     pub fn alloc_in(&mut self, row: u32, id: u64, size: u64, interval: u64) -> Weight {
         let live = self.sample(row, size, interval);
-        let weight = self.came(live);
+        let weight = self.add_allocation(live);
         self.live.insert(id, live);
         weight
     }
@@ -141,7 +141,7 @@ impl Ledger {
     /// Subtracts the sample of that id from what is in use. Returns the sample if it is known.
     pub fn free(&mut self, id: u64) -> Option<Live> {
         let live = self.live.remove(&id)?;
-        self.went(live);
+        self.add_free(live);
         Some(live)
     }
 
@@ -158,16 +158,17 @@ impl Ledger {
 
     /// Adds the allocation of a sample. Returns its weight.
     #[inline]
-    pub fn came(&mut self, live: Live) -> Weight {
+    pub fn add_allocation(&mut self, live: Live) -> Weight {
         let weight = self.weight_of(live);
         self.sums.add(live.row as usize, ALLOCATED, &weight);
         self.total.allocated.add(&weight);
         weight
     }
 
-    /// Subtracts a sample that [came](Self::came) from what is in use. Returns its weight.
+    /// Subtracts a sample that was [added](Self::add_allocation) from what is in use. Returns its
+    /// weight.
     #[inline]
-    pub fn went(&mut self, live: Live) -> Weight {
+    pub fn add_free(&mut self, live: Live) -> Weight {
         let weight = self.weight_of(live);
         self.sums.add(live.row as usize, FREED, &weight);
         self.total.freed.add(&weight);
@@ -359,10 +360,10 @@ mod tests {
                 interval,
             };
             assert_eq!(own.block_of(live), block);
-            assert_eq!(own.came(live), weight);
+            assert_eq!(own.add_allocation(live), weight);
             if id == 1 {
                 ledger.free(id);
-                assert_eq!(own.went(live), weight);
+                assert_eq!(own.add_free(live), weight);
             }
         }
         assert!(own.rows().eq(ledger.rows()));

@@ -149,48 +149,53 @@ impl History {
 
     /// A sampled block was allocated, and comes into the ledger. `live` is the ledger's sample of
     /// it. Returns its weight.
-    pub(crate) fn alloc(&mut self, ledger: &mut Ledger, came: &Allocation, live: Live) -> Weight {
+    pub(crate) fn alloc(
+        &mut self,
+        ledger: &mut Ledger,
+        allocation: &Allocation,
+        live: Live,
+    ) -> Weight {
         self.rows.add(live.row);
         if self.numbers.peak {
             self.rows.keep_state_at_maximum(live.row, ledger);
         }
-        let weight = ledger.came(live);
+        let weight = ledger.add_allocation(live);
         if self.numbers.slack {
             let sum = self.rows.slack(live.row);
-            let [slack, variance] = slack_of(came.slack, &weight);
+            let [slack, variance] = slack_of(allocation.slack, &weight);
             sum[0] += slack;
             sum[1] += variance;
         }
         if let Some(courses) = &mut self.courses {
-            courses.came(came.stack, came.time_ns, &weight);
+            courses.alloc(allocation.stack, allocation.time_ns, &weight);
         }
         if self.numbers.peak && ledger.bytes_in_use() > self.largest {
             self.largest = ledger.bytes_in_use();
             self.rows.reach_maximum();
         }
         if self.temporary.before_allocations.is_some() {
-            let sum = self.allocations.entry(came.thread).or_default();
+            let sum = self.allocations.entry(allocation.thread).or_default();
             *sum += weight.objects_f64();
-            self.places.insert(came.id, (came.thread, *sum));
+            self.places.insert(allocation.id, (allocation.thread, *sum));
         }
-        self.born(came, live, COUNTS);
+        self.born(allocation, live, COUNTS);
         weight
     }
 
     /// A sampled block was allocated before the window. Only the growth of its row will know of it.
-    pub(crate) fn alloc_before(&mut self, came: &Allocation, live: Live) {
+    pub(crate) fn alloc_before(&mut self, allocation: &Allocation, live: Live) {
         self.rows.add(live.row);
-        self.born(came, live, 0);
+        self.born(allocation, live, 0);
     }
 
-    fn born(&mut self, came: &Allocation, live: Live, counts: u64) {
-        let inherited = if came.inherited { INHERITED } else { 0 };
+    fn born(&mut self, allocation: &Allocation, live: Live, counts: u64) {
+        let inherited = if allocation.inherited { INHERITED } else { 0 };
         let birth = Birth {
             live,
-            time_ns: came.time_ns,
-            slack: came.slack & !(COUNTS | INHERITED) | counts | inherited,
+            time_ns: allocation.time_ns,
+            slack: allocation.slack & !(COUNTS | INHERITED) | counts | inherited,
         };
-        self.live.insert(came.id, birth);
+        self.live.insert(allocation.id, birth);
     }
 
     /// Returns the ledger's sample of a block in use that counts.
@@ -222,7 +227,7 @@ impl History {
         if self.numbers.peak {
             self.rows.keep_state_at_maximum(row, ledger);
         }
-        let weight = ledger.went(birth.live);
+        let weight = ledger.add_free(birth.live);
         self.grew(&birth, &weight, time_ns);
         if self.numbers.slack {
             let sum = self.rows.slack(row);
@@ -244,7 +249,7 @@ impl History {
             }
         }
         if let Some(courses) = &mut self.courses {
-            courses.went(ledger.stack_at(row), time_ns, &weight);
+            courses.free(ledger.stack_at(row), time_ns, &weight);
         }
         if self.knows_age_of(&birth) {
             let lifetimes = self.lifetimes_of(ledger.stack_at(row));

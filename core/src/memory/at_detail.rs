@@ -54,8 +54,8 @@ impl AtDetail {
                     false => self.used.saturating_sub(used),
                 };
                 let never_touched = more.min(given_back).min(self.untouched);
-                let came = recorded.saturating_sub(self.recorded);
-                let in_new = (more - never_touched).min(came);
+                let mapped = recorded.saturating_sub(self.recorded);
+                let in_new = (more - never_touched).min(mapped);
                 since.untouched -= never_touched;
                 since.recorded = signed(in_new);
                 if self.is_own_allocator {

@@ -230,7 +230,7 @@ impl Finding {
             highest: conduct.highest,
             highest_ns: conduct.highest_ns,
             gone: conduct.gone,
-            freed_late: conduct.went,
+            freed_late: conduct.late_freed,
             mean: conduct.mean,
             usual: conduct.usual,
             rises: conduct.rises,
@@ -301,9 +301,9 @@ impl SiteSum {
             Some(finding)
         });
         let unknown = || {
-            let went = self.course.steps.iter().map(|step| step.went_in_stops);
+            let freed = self.course.steps.iter().map(|step| step.freed_in_stops);
             Finding {
-                freed_late: went.sum(),
+                freed_late: freed.sum(),
                 ..Finding::of(Kind::Unknown, site, self, all, step_s)
             }
         };
@@ -360,7 +360,7 @@ impl Profile {
         }
         let mut level = 0.0;
         let levels = whole.steps.iter().map(|step| {
-            level += step.came.bytes - step.went.bytes;
+            level += step.allocated.bytes - step.freed.bytes;
             level
         });
         let levels: Vec<f64> = levels.collect();

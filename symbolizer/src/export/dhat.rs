@@ -255,7 +255,7 @@ impl History {
                 continue;
             };
             let weight = Weight::of(block.size, block.interval);
-            if event.came.is_some() {
+            if event.allocated.is_some() {
                 total.add(&weight);
                 stack.now = (stack.now.0 + bytes, stack.now.1 + objects);
                 if stack.now.0 > stack.most.0 {
@@ -289,7 +289,7 @@ impl History {
                 continue;
             };
             let (bytes, objects) = weigh(&block);
-            let sign = if event.came.is_some() { 1.0 } else { -1.0 };
+            let sign = if event.allocated.is_some() { 1.0 } else { -1.0 };
             if let Some(stack) = past.get_mut(block.stack as usize) {
                 stack.at_peak.0 += sign * bytes;
                 stack.at_peak.1 += sign * objects;
@@ -304,7 +304,7 @@ impl History {
 
 /// The block that came or went, and when it had come.
 fn change(live: &mut HashMap<u64, (u64, Block)>, event: &Event) -> Option<(u64, Block)> {
-    match event.came {
+    match event.allocated {
         Some(block) => {
             live.insert(event.id, (event.time_ns, block));
             Some((event.time_ns, block))

@@ -78,7 +78,7 @@ fn allocations(profile: &Profile, stacks: &[Option<usize>]) -> Allocations {
         let mut live: HashMap<u64, (i64, Option<usize>)> = HashMap::new();
         let mut carried = 0.0;
         for event in events {
-            match event.came {
+            match event.allocated {
                 Some(block) => {
                     let weight = Weight::of(block.size, block.interval).objects_f64();
                     let exact = weight * block.size as f64 + carried;

@@ -1,4 +1,4 @@
-//! Courses: how the memory of each stack came and went, in a bounded number of steps of time.
+//! Courses: the allocations and frees of each stack, in a bounded number of steps of time.
 //!
 //! ```text
 //!   steps   [0..1) [1..2) [2..3) [3..4)        full: two steps become one, and steps are twice as
@@ -24,9 +24,9 @@ const SHORTEST_LOW: u64 = 16;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CourseStep {
     /// Allocated in this step.
-    pub came: Sum,
+    pub allocated: Sum,
     /// Freed in this step.
-    pub went: Sum,
+    pub freed: Sum,
     /// Allocated in this step, and in use at the end of the run.
     pub stays: Sum,
     /// The least bytes in use at once in this step.
@@ -35,9 +35,9 @@ pub struct CourseStep {
     pub high: f64,
     /// When that was, in nanoseconds.
     pub high_ns: u64,
-    /// The part of `went` that was freed while recording was stopped, in bytes. Blocks
-    /// that came then are not known.
-    pub went_in_stops: f64,
+    /// The part of `freed` that was freed while recording was stopped, in bytes. Blocks
+    /// that were allocated then are not known.
+    pub freed_in_stops: f64,
 }
 
 /// A sum over samples, and its variance.
@@ -89,7 +89,7 @@ impl Course {
         for (number, step) in self.steps.iter().enumerate() {
             if is_stopped.get(number) == Some(&true) {
                 moved.merge_sums(step);
-                moved.went_in_stops += step.went.bytes;
+                moved.freed_in_stops += step.freed.bytes;
                 continue;
             }
             let mut step = *step;
@@ -108,12 +108,12 @@ impl Course {
 }
 
 impl CourseStep {
-    /// Adds what came and went in another step.
+    /// Adds the allocations and frees of another step.
     pub(crate) fn merge_sums(&mut self, other: &CourseStep) {
-        self.came.merge(&other.came);
-        self.went.merge(&other.went);
+        self.allocated.merge(&other.allocated);
+        self.freed.merge(&other.freed);
         self.stays.merge(&other.stays);
-        self.went_in_stops += other.went_in_stops;
+        self.freed_in_stops += other.freed_in_stops;
     }
 }
 
@@ -135,8 +135,8 @@ impl Courses {
         step_before(self.begin_ns)
     }
 
-    /// Returns the blocks of a course that are in use at the end and came before that time, by
-    /// steps that end up to then.
+    /// Returns the blocks of a course that are in use at the end and were allocated before
+    /// that time, by steps that end up to then.
     pub(crate) fn steps_before<'c>(
         &self,
         course: &'c Course,
@@ -225,13 +225,13 @@ impl CoursesSoFar {
         }
     }
 
-    /// A block of the stack came.
-    pub(crate) fn came(&mut self, stack: u32, time_ns: u64, weight: &Weight) {
+    /// A block of the stack was allocated.
+    pub(crate) fn alloc(&mut self, stack: u32, time_ns: u64, weight: &Weight) {
         let time_ns = time_ns.max(self.begin_ns);
         let step = self.step_at(time_ns);
         let step_ns = self.step_ns;
         let running = self.running(stack);
-        running.at(step, time_ns, step_ns).came.add(weight);
+        running.at(step, time_ns, step_ns).allocated.add(weight);
         running.in_use += weight.bytes_f64_with_variance().0;
         let step = &mut running.course.steps[step];
         if running.in_use > step.high {
@@ -239,16 +239,16 @@ impl CoursesSoFar {
         }
     }
 
-    /// A block of the stack went.
-    pub(crate) fn went(&mut self, stack: u32, time_ns: u64, weight: &Weight) {
+    /// A block of the stack was freed.
+    pub(crate) fn free(&mut self, stack: u32, time_ns: u64, weight: &Weight) {
         let step = self.step_at(time_ns);
         let step_ns = self.step_ns;
         let running = self.running(stack);
-        running.at(step, time_ns, step_ns).went.add(weight);
+        running.at(step, time_ns, step_ns).freed.add(weight);
         running.in_use = (running.in_use - weight.bytes_f64_with_variance().0).max(0.0);
     }
 
-    /// A block of the stack that came then is in use at the end.
+    /// A block of the stack that was allocated then is in use at the end.
     pub(crate) fn stays(&mut self, stack: u32, born_ns: u64, weight: &Weight) {
         let step = self.step_at(born_ns);
         let begin_ns = self.begin_ns;
@@ -371,10 +371,10 @@ mod tests {
     fn a_stack_has_what_came_and_went_in_each_step() {
         let mut courses = CoursesSoFar::default();
         let block = |size| Weight::of(size, 1);
-        courses.came(0, 0, &block(100));
-        courses.came(0, 1, &block(50));
-        courses.went(0, 2 * MS, &block(100));
-        courses.came(1, 3 * MS, &block(7));
+        courses.alloc(0, 0, &block(100));
+        courses.alloc(0, 1, &block(50));
+        courses.free(0, 2 * MS, &block(100));
+        courses.alloc(1, 3 * MS, &block(7));
         courses.stays(0, 1, &block(50));
         courses.stays(1, 3 * MS, &block(7));
         let Courses {
@@ -386,8 +386,8 @@ mod tests {
         let lines = |course: &Course| -> Vec<[f64; 5]> {
             let line = |it: &CourseStep| {
                 [
-                    it.came.bytes,
-                    it.went.bytes,
+                    it.allocated.bytes,
+                    it.freed.bytes,
                     it.stays.bytes,
                     it.low,
                     it.high,
@@ -405,7 +405,7 @@ mod tests {
                 [0.0, 0.0, 0.0, 50.0, 50.0]
             ]
         );
-        assert_eq!(courses[1].steps[3].came.bytes, 7.0);
+        assert_eq!(courses[1].steps[3].allocated.bytes, 7.0);
         assert_eq!(courses[1].steps[4].low, 7.0);
     }
 
@@ -414,9 +414,9 @@ mod tests {
         let mut courses = CoursesSoFar::default();
         for n in 1..=10 {
             if n > 1 {
-                courses.went(0, n * 2 * MS, &Weight::of(1000 * (n - 1), 1));
+                courses.free(0, n * 2 * MS, &Weight::of(1000 * (n - 1), 1));
             }
-            courses.came(0, n * 2 * MS + 10, &Weight::of(1000 * n, 1));
+            courses.alloc(0, n * 2 * MS + 10, &Weight::of(1000 * n, 1));
         }
         let Courses { stacks, .. } = courses.finish(30 * MS);
         let lows: Vec<f64> = stacks[0].steps.iter().map(|step| step.low).collect();
@@ -428,19 +428,19 @@ mod tests {
     fn an_event_that_comes_late_counts_for_its_own_step() {
         let mut courses = CoursesSoFar::default();
         for ms in [5, 2, 5, 6] {
-            courses.came(0, ms * MS, &Weight::of(10, 1));
+            courses.alloc(0, ms * MS, &Weight::of(10, 1));
         }
         let Courses { stacks, .. } = courses.finish(6 * MS);
-        let came = stacks[0].steps.iter().map(|step| step.came.samples);
-        assert_eq!(came.collect::<Vec<_>>(), [0, 0, 1, 0, 0, 2, 1]);
+        let allocated = stacks[0].steps.iter().map(|step| step.allocated.samples);
+        assert_eq!(allocated.collect::<Vec<_>>(), [0, 0, 1, 0, 0, 2, 1]);
     }
 
     #[test]
     fn steps_become_longer_and_lose_nothing() {
         let mut courses = CoursesSoFar::default();
         for n in 0..1000 {
-            courses.came(0, n * MS, &Weight::of(10, 1));
-            courses.went(0, n * MS + 1, &Weight::of(10, 1));
+            courses.alloc(0, n * MS, &Weight::of(10, 1));
+            courses.free(0, n * MS + 1, &Weight::of(10, 1));
         }
         let Courses {
             step_ns,
@@ -450,7 +450,10 @@ mod tests {
         assert_eq!(step_ns, 8 * MS);
         let steps = &courses[0].steps;
         assert_eq!(steps.len(), 126);
-        assert_eq!(steps.iter().map(|it| it.came.bytes).sum::<f64>(), 10_000.0);
+        assert_eq!(
+            steps.iter().map(|it| it.allocated.bytes).sum::<f64>(),
+            10_000.0
+        );
         assert!(steps.iter().all(|it| it.low == 0.0));
         assert!(steps[..125].iter().all(|it| it.high == 10.0));
     }
@@ -461,10 +464,10 @@ mod tests {
         courses.begin_at(6400 * MS);
         let block = |size| Weight::of(size, 1);
         for (born_ms, size) in [(50, 100), (6399, 30)] {
-            courses.came(0, born_ms * MS, &block(size));
+            courses.alloc(0, born_ms * MS, &block(size));
             courses.stays(0, born_ms * MS, &block(size));
         }
-        courses.came(0, 6402 * MS, &block(7));
+        courses.alloc(0, 6402 * MS, &block(7));
         courses.stays(0, 6402 * MS, &block(7));
         let courses = courses.finish(6403 * MS);
         assert_eq!((courses.begin_ns, courses.step_ns), (6400 * MS, MS));

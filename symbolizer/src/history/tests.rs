@@ -8,7 +8,7 @@ use crate::history::over_time::OverTime;
 const MS: u64 = 1_000_000;
 
 /// A block of the stack, and of the row, of that number.
-fn came(id: u64, stack: u32, size: u64, slack: u64, time_ns: u64) -> Allocation {
+fn allocation(id: u64, stack: u32, size: u64, slack: u64, time_ns: u64) -> Allocation {
     Allocation {
         id,
         stack,
@@ -43,14 +43,18 @@ impl Told {
         }
     }
 
-    fn alloc(&mut self, came: &Allocation) {
-        let live = self.ledger.sample(came.stack, came.size, came.interval);
-        self.history.alloc(&mut self.ledger, came, live);
+    fn alloc(&mut self, allocation: &Allocation) {
+        let live = self
+            .ledger
+            .sample(allocation.stack, allocation.size, allocation.interval);
+        self.history.alloc(&mut self.ledger, allocation, live);
     }
 
-    fn alloc_before(&mut self, came: &Allocation) {
-        let live = self.ledger.sample(came.stack, came.size, came.interval);
-        self.history.alloc_before(came, live);
+    fn alloc_before(&mut self, allocation: &Allocation) {
+        let live = self
+            .ledger
+            .sample(allocation.stack, allocation.size, allocation.interval);
+        self.history.alloc_before(allocation, live);
     }
 
     fn free(&mut self, id: u64, time_ns: u64) {
@@ -65,10 +69,10 @@ impl Told {
 /// Row 0: 100 from 0 to 4 ms. Row 1: 50 from 1 to 2 ms, 60 from 3 ms on.
 fn story() -> (Vec<Past>, Vec<Lifetimes>) {
     let mut history = Told::new(Temporary::within(MS));
-    history.alloc(&came(1, 0, 100, 12, 0));
-    history.alloc(&came(2, 1, 50, 14, MS));
+    history.alloc(&allocation(1, 0, 100, 12, 0));
+    history.alloc(&allocation(2, 1, 50, 14, MS));
     history.free(2, 2 * MS);
-    history.alloc(&came(3, 1, 60, 4, 3 * MS));
+    history.alloc(&allocation(3, 1, 60, 4, 3 * MS));
     history.free(1, 4 * MS);
     history.finish(10 * MS)
 }
@@ -105,9 +109,9 @@ fn what_is_freed_soon_is_temporary_and_what_lives_has_slack() {
 #[test]
 fn the_first_of_equal_maxima_counts() {
     let mut history = Told::new(Temporary::default());
-    history.alloc(&came(1, 0, 100, 0, 0));
+    history.alloc(&allocation(1, 0, 100, 0, 0));
     history.free(1, 1);
-    history.alloc(&came(2, 1, 100, 0, 2));
+    history.alloc(&allocation(2, 1, 100, 0, 2));
     let (pasts, _) = history.finish(3);
     assert_eq!((pasts[0].peak.bytes(), pasts[1].peak.bytes()), (100, 0));
 }
@@ -120,16 +124,16 @@ fn temporary_counts_the_allocations_of_its_own_thread() {
             before_allocations: Some(n),
         });
         // Blocks 1, 2, 3, 4 of thread 0. Between them one of thread 1, which does not count.
-        history.alloc(&came(1, 0, 1, 0, 0));
+        history.alloc(&allocation(1, 0, 1, 0, 0));
         history.alloc(&Allocation {
             thread: 1,
-            ..came(9, 0, 1000, 0, 1)
+            ..allocation(9, 0, 1000, 0, 1)
         });
         history.free(1, MS); // none since
-        history.alloc(&came(2, 0, 2, 0, MS));
-        history.alloc(&came(3, 0, 4, 0, MS));
+        history.alloc(&allocation(2, 0, 2, 0, MS));
+        history.alloc(&allocation(3, 0, 4, 0, MS));
         history.free(2, MS); // one since
-        history.alloc(&came(4, 0, 8, 0, MS));
+        history.alloc(&allocation(4, 0, 8, 0, MS));
         history.free(3, 2 * MS); // one since
         history.free(9, 2 * MS); // none, of thread 1
         history.finish(3 * MS).0[0].temporary.bytes()
@@ -146,7 +150,7 @@ fn what_was_inherited_is_held_and_not_temporary_and_has_no_lifetime() {
     for id in 1..=2 {
         history.alloc(&Allocation {
             inherited: true,
-            ..came(id, 0, 100, 0, 0)
+            ..allocation(id, 0, 100, 0, 0)
         });
     }
     history.free(1, MS);
@@ -162,13 +166,13 @@ fn what_was_inherited_is_held_and_not_temporary_and_has_no_lifetime() {
 #[test]
 fn what_went_before_what_is_known_begins_is_in_no_peak() {
     let mut history = Told::new(Temporary::default());
-    history.alloc(&came(1, 0, 100, 0, 0));
-    history.alloc(&came(2, 1, 30, 0, 0));
+    history.alloc(&allocation(1, 0, 100, 0, 0));
+    history.alloc(&allocation(2, 1, 30, 0, 0));
     history.history.begin_at(5 * MS);
-    history.alloc(&came(3, 2, 50, 0, 2 * MS));
+    history.alloc(&allocation(3, 2, 50, 0, 2 * MS));
     history.free(1, MS);
     history.history.begun(&history.ledger);
-    history.alloc(&came(4, 2, 7, 0, 6 * MS));
+    history.alloc(&allocation(4, 2, 7, 0, 6 * MS));
     history.free(2, 7 * MS);
     let (pasts, _) = history.finish(8 * MS);
     let peak: Vec<u64> = pasts.iter().map(|past| past.peak.bytes()).collect();
@@ -178,13 +182,13 @@ fn what_went_before_what_is_known_begins_is_in_no_peak() {
 #[test]
 fn growth_knows_what_was_there_before_the_window() {
     let mut history = Told::since(2 * MS, Temporary::default());
-    history.alloc_before(&came(1, 0, 100, 0, 0));
-    history.alloc_before(&came(2, 1, 50, 0, MS));
-    history.alloc_before(&came(3, 1, 70, 0, MS));
-    history.alloc_before(&came(4, 2, 70, 0, MS));
+    history.alloc_before(&allocation(1, 0, 100, 0, 0));
+    history.alloc_before(&allocation(2, 1, 50, 0, MS));
+    history.alloc_before(&allocation(3, 1, 70, 0, MS));
+    history.alloc_before(&allocation(4, 2, 70, 0, MS));
     history.free(3, MS);
     history.free(1, 3 * MS);
-    history.alloc(&came(5, 3, 100, 0, 3 * MS));
+    history.alloc(&allocation(5, 3, 100, 0, 3 * MS));
     let (pasts, _) = history.finish(4 * MS);
     // Half the window each: 6 · 100 (1 - 2) / 8 of a millisecond's reciprocal, and the same up.
     let slopes: Vec<f64> = pasts.iter().map(|p| p.growth.bytes_per_second).collect();
@@ -204,10 +208,10 @@ fn growth_knows_what_was_there_before_the_window() {
 fn what_was_before_is_known_begins_is_held_since_then_and_has_no_lifetime() {
     let mut history = Told::new(Temporary::within(10 * MS));
     history.history.begin_at(5 * MS);
-    history.alloc(&came(1, 0, 100, 0, 2 * MS));
+    history.alloc(&allocation(1, 0, 100, 0, 2 * MS));
     history.history.begun(&history.ledger);
-    history.alloc(&came(2, 1, 100, 0, 5 * MS));
-    history.alloc(&came(3, 2, 100, 0, 6 * MS));
+    history.alloc(&allocation(2, 1, 100, 0, 5 * MS));
+    history.alloc(&allocation(3, 2, 100, 0, 6 * MS));
     history.free(1, 7 * MS);
     history.free(2, 9 * MS);
     let (pasts, lifetimes) = history.finish(10 * MS);
@@ -232,8 +236,8 @@ fn what_was_before_is_known_begins_is_held_since_then_and_has_no_lifetime() {
 #[test]
 fn what_was_there_before_the_window_is_held_by_nobody_in_it() {
     let mut history = Told::since(2 * MS, Temporary::within(10 * MS));
-    history.alloc_before(&came(1, 0, 100, 5, MS));
-    history.alloc_before(&came(2, 1, 100, 5, MS));
+    history.alloc_before(&allocation(1, 0, 100, 5, MS));
+    history.alloc_before(&allocation(2, 1, 100, 5, MS));
     history.free(1, 3 * MS);
     let (pasts, lifetimes) = history.finish(4 * MS);
     for past in &pasts {
@@ -266,12 +270,12 @@ fn the_pasts_of_two_processes_are_added() {
 fn where_it_begins_may_be_the_peak() {
     let mut history = Told::new(Temporary::default());
     history.history.begin_at(5 * MS);
-    history.alloc(&came(1, 0, 100, 0, 0));
-    history.alloc(&came(2, 1, 30, 0, 0));
+    history.alloc(&allocation(1, 0, 100, 0, 0));
+    history.alloc(&allocation(2, 1, 30, 0, 0));
     history.free(1, MS);
     history.history.begun(&history.ledger);
     history.free(2, 7 * MS);
-    history.alloc(&came(3, 0, 20, 0, 8 * MS));
+    history.alloc(&allocation(3, 0, 20, 0, 8 * MS));
     let (pasts, _) = history.finish(9 * MS);
     let peak: Vec<u64> = pasts.iter().map(|past| past.peak.bytes()).collect();
     assert_eq!(peak, [0, 30]);

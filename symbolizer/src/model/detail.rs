@@ -51,9 +51,9 @@ impl Detailed {
             threads.retain_mut(|thread| survives(&mut thread.row));
         }
         if let Some(events) = &mut self.events {
-            let went = events.iter().filter(|event| event.came.is_none());
-            let went: HashSet<u64> = went.map(|event| event.id).collect();
-            events.retain(|event| !went.contains(&event.id));
+            let freed = events.iter().filter(|event| event.allocated.is_none());
+            let freed: HashSet<u64> = freed.map(|event| event.id).collect();
+            events.retain(|event| !freed.contains(&event.id));
         }
     }
 }
@@ -67,7 +67,7 @@ pub struct ThreadRow {
     pub row: Row,
 }
 
-/// A sampled block came, or went.
+/// The allocation or the free of a sampled block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
     /// When.
@@ -76,8 +76,8 @@ pub struct Event {
     pub thread: u32,
     /// The block.
     pub id: u64,
-    /// The block that came; `None` if it went.
-    pub came: Option<Block>,
+    /// The block if it was allocated; `None` if it was freed.
+    pub allocated: Option<Block>,
 }
 
 /// A sampled block.

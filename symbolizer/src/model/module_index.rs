@@ -63,12 +63,12 @@ impl ModuleIndex {
         debug_assert_eq!(tree.of, modules.len(), "the modules are others by now");
         let leaf = tree.borders.partition_point(|&border| border <= avma);
         let leaf = leaf.checked_sub(1).filter(|&leaf| leaf < tree.leaves())?;
-        let came = tree.by_time.partition_point(|&(ns, _)| ns <= time_ns) as u32;
+        let loaded = tree.by_time.partition_point(|&(ns, _)| ns <= time_ns) as u32;
         let (mut then, mut ever) = (None, None);
         let mut node = tree.leaves() + leaf;
         while node >= tree.first {
             let there = tree.in_node(node);
-            let by_then = there.partition_point(|&place| place < came);
+            let by_then = there.partition_point(|&place| place < loaded);
             then = then.max(there[..by_then].last());
             ever = ever.max(there.last());
             node /= 2;

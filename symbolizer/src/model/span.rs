@@ -62,10 +62,10 @@ impl Span {
         }
     }
 
-    /// Returns true if a block that came at that time is old enough.
-    pub fn is_old_enough(self, came_ns: u64) -> bool {
+    /// Returns true if a block that was allocated at that time is old enough.
+    pub fn is_old_enough(self, allocated_ns: u64) -> bool {
         self.survived_ns
-            .is_none_or(|age_ns| came_ns.saturating_add(age_ns) <= self.to.time_ns())
+            .is_none_or(|age_ns| allocated_ns.saturating_add(age_ns) <= self.to.time_ns())
     }
 
     /// In words.

@@ -147,7 +147,7 @@ fn retain(profile: &mut Profile, kept: &[bool], hidden: &HashSet<Place>) {
     }
     if let Some(events) = &mut detail.events {
         let mut gone = HashSet::new();
-        events.retain_mut(|event| match &mut event.came {
+        events.retain_mut(|event| match &mut event.allocated {
             Some(block) => match new_index.get(block.stack as usize).copied().flatten() {
                 Some(stack) => {
                     block.stack = stack;

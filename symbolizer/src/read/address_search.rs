@@ -66,8 +66,8 @@ struct Near {
 impl Taker for Search {
     fn take(&mut self, record: Record) {
         match &record {
-            Record::Alloc(alloc) => self.came(alloc),
-            Record::Free(free) => self.went(free),
+            Record::Alloc(alloc) => self.alloc(alloc),
+            Record::Free(free) => self.free(free),
             Record::Pages(part) => self.part(part),
             _ => {}
         }
@@ -76,8 +76,8 @@ impl Taker for Search {
 
     fn take_event(&mut self, event: Event) {
         match &event {
-            Event::Alloc(alloc) => self.came(alloc),
-            Event::Free(free) => self.went(free),
+            Event::Alloc(alloc) => self.alloc(alloc),
+            Event::Free(free) => self.free(free),
         }
         self.fold.event(event);
     }
@@ -99,13 +99,13 @@ impl Search {
         }
     }
 
-    fn came(&mut self, alloc: &Alloc) {
+    fn alloc(&mut self, alloc: &Alloc) {
         if alloc.size <= LARGEST_BLOCK {
             self.live.insert(alloc.id, *alloc);
         }
     }
 
-    fn went(&mut self, free: &Free) {
+    fn free(&mut self, free: &Free) {
         if let Some(alloc) = self.live.remove(&free.id)
             && self.is_reading
         {

@@ -43,7 +43,7 @@ impl At {
 
 #[derive(Debug, Clone, Copy)]
 struct Birth {
-    came: Allocation,
+    allocation: Allocation,
     at: At,
     /// Allocations of its thread so far, itself included.
     allocations: f64,
@@ -81,23 +81,23 @@ impl PairedDifference {
         self.since_ns = since_ns;
     }
 
-    /// A sampled block came, by the record of that number.
-    pub(crate) fn alloc(&mut self, came: &Allocation, record: u64) {
-        let sum = self.allocations.entry(came.thread).or_default();
-        *sum += Weight::of(came.size, came.interval).objects_f64();
+    /// A sampled block was allocated, by the record of that number.
+    pub(crate) fn alloc(&mut self, allocation: &Allocation, record: u64) {
+        let sum = self.allocations.entry(allocation.thread).or_default();
+        *sum += Weight::of(allocation.size, allocation.interval).objects_f64();
         let at = At {
             record,
-            time_ns: came.time_ns,
+            time_ns: allocation.time_ns,
         };
         let birth = Birth {
-            came: *came,
+            allocation: *allocation,
             at,
             allocations: *sum,
         };
-        self.live.insert(came.id, birth);
+        self.live.insert(allocation.id, birth);
     }
 
-    /// It went.
+    /// A sampled block was freed.
     pub(crate) fn free(&mut self, id: u64, record: u64, time_ns: u64) {
         if let Some(birth) = self.live.remove(&id) {
             self.settle(&birth, Some(At { record, time_ns }));
@@ -129,7 +129,7 @@ impl PairedDifference {
     pub(crate) fn finish(mut self) -> Vec<Change> {
         let mut live: Vec<Birth> = self.live.drain().map(|(_, birth)| birth).collect();
         // Sums of floating-point numbers depend on their order; a hash map has none.
-        live.sort_unstable_by_key(|birth| birth.came.id);
+        live.sort_unstable_by_key(|birth| birth.allocation.id);
         for birth in &live {
             self.settle(birth, None);
         }
@@ -139,14 +139,14 @@ impl PairedDifference {
     /// All of a block's life is known.
     fn settle(&mut self, birth: &Birth, death: Option<At>) {
         let factors = self.views.map(|view| self.factor(view, birth, death));
-        let came = &birth.came;
-        let weight = Weight::of(came.size, came.interval);
+        let allocation = &birth.allocation;
+        let weight = Weight::of(allocation.size, allocation.interval);
         let (value, variance) = match self.measure {
-            Measure::Slack => weight.carrying(came.slack).bytes_f64_with_variance(),
+            Measure::Slack => weight.carrying(allocation.slack).bytes_f64_with_variance(),
             measure if measure.is_bytes() => weight.bytes_f64_with_variance(),
             _ => weight.objects_f64_with_variance(),
         };
-        self.add(came.stack, factors, (value, variance), 1);
+        self.add(allocation.stack, factors, (value, variance), 1);
     }
 
     fn add(
@@ -206,9 +206,9 @@ impl PairedDifference {
             }
             Measure::TemporaryBytes | Measure::TemporaryObjects => {
                 let lived_ns = until_ns.saturating_sub(birth.at.time_ns);
-                let by_now = self.allocations.get(&birth.came.thread).copied();
+                let by_now = self.allocations.get(&birth.allocation.thread).copied();
                 let since = by_now.unwrap_or_default() - birth.allocations;
-                let is_known = death.is_some() && !birth.came.inherited;
+                let is_known = death.is_some() && !birth.allocation.inherited;
                 yes(is_known && self.temporary.holds(lived_ns, since))
             }
             Measure::HeaptimeBytes | Measure::HeaptimeObjects => {
@@ -253,7 +253,7 @@ mod tests {
     /// Half of such blocks are sampled: each stands for two, with variance (1 - p) / p² = 2.
     const HALF: (u64, u64) = (726_817, 1 << 20); // ln 2 of a MiB
 
-    fn came(id: u64, size: u64, time_ns: u64) -> Allocation {
+    fn allocation(id: u64, size: u64, time_ns: u64) -> Allocation {
         Allocation {
             id,
             stack: 0,
@@ -298,11 +298,11 @@ mod tests {
     /// At 2 s and at 5 s: one stays, one goes, one comes, and one does both in between.
     fn story(measure: Metric, views: [Span; 2]) -> PairedDifference {
         let mut contrast = contrast(measure, views);
-        contrast.alloc(&came(1, 1000, 0), 1);
-        contrast.alloc(&came(2, 100, S), 2);
-        contrast.alloc(&came(3, 10, 3 * S), 3);
+        contrast.alloc(&allocation(1, 1000, 0), 1);
+        contrast.alloc(&allocation(2, 100, S), 2);
+        contrast.alloc(&allocation(3, 10, 3 * S), 3);
         contrast.free(2, 4, 3 * S);
-        contrast.alloc(&came(4, 1, 3 * S), 5);
+        contrast.alloc(&allocation(4, 1, 3 * S), 5);
         contrast.free(4, 6, 4 * S);
         contrast
     }
@@ -329,7 +329,7 @@ mod tests {
         let views = [at(2 * S), at(5 * S)];
         let block = Allocation {
             interval: HALF.1,
-            ..came(1, HALF.0, S)
+            ..allocation(1, HALF.0, S)
         };
         let size = HALF.0 as f64;
         let mut heaptime = contrast(Measure::HeaptimeBytes, views);
@@ -356,7 +356,7 @@ mod tests {
         let growth = |death: Option<u64>, since_s: u64| {
             let mut growth = contrast(Measure::GrowthBytes, views);
             growth.begin_at(since_s * S);
-            growth.alloc(&came(1, 1000, 2 * S), 1);
+            growth.alloc(&allocation(1, 1000, 2 * S), 1);
             if let Some(death) = death {
                 growth.free(1, 2, death * S);
             }
@@ -389,20 +389,20 @@ mod tests {
             };
             // In both; in the second; too long; never; had from the parent.
             for (id, from, to) in [(1, 10, 15), (2, 30, 35), (3, 36, 42)] {
-                contrast.alloc(&came(id, 10u64.pow(id as u32), from * S / 10), next());
+                contrast.alloc(&allocation(id, 10u64.pow(id as u32), from * S / 10), next());
                 contrast.free(id, next(), to * S / 10);
             }
-            contrast.alloc(&came(4, 1, 43 * S / 10), next());
+            contrast.alloc(&allocation(4, 1, 43 * S / 10), next());
             let inherited = Allocation {
                 inherited: true,
-                ..came(5, 100_000, 44 * S / 10)
+                ..allocation(5, 100_000, 44 * S / 10)
             };
             contrast.alloc(&inherited, next());
             // In another thread, 7 goes before its thread's next, and 6 behind it.
             for id in [6, 7] {
                 let other = Allocation {
                     thread: 1,
-                    ..came(id, 10u64.pow(id as u32), 45 * S / 10)
+                    ..allocation(id, 10u64.pow(id as u32), 45 * S / 10)
                 };
                 contrast.alloc(&other, next());
             }
@@ -426,7 +426,7 @@ mod tests {
         let block = Allocation {
             interval: HALF.1,
             slack: 1000,
-            ..came(1, HALF.0, S)
+            ..allocation(1, HALF.0, S)
         };
         slack.alloc(&block, 1);
         slack.free(1, 2, 3 * S);

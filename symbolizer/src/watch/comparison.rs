@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   in use then   [ gone since | still there ]
-//!   in use now                 [ still there | came since ]     change = came - gone
+//!   in use now                 [ still there | new since ]      change = new - gone
 //! ```
 //!
 //! The blocks that are still there are the same samples on both sides and add no error: that of the
-//! change is the error of those that came and of those that went.
+//! change is the error of those that are new and of those that are gone.
 
 use heapprof_core::Estimate;
 
@@ -28,7 +28,7 @@ pub(super) struct Comparison {
     pub(super) since_ns: u64,
     /// Until when.
     until_ns: u64,
-    /// By row, what came and what went.
+    /// By row, what is new and what is gone.
     rows: Vec<(Estimate, Estimate)>,
 }
 
@@ -45,14 +45,14 @@ impl Moment {
         self.time_ns
     }
 
-    /// The change up to a later profile, of which `came` was allocated since the moment, by row.
-    pub(super) fn compared(&self, profile: &Profile, came: &[Estimate]) -> Comparison {
+    /// The change up to a later profile, of which `new` was allocated since the moment, by row.
+    pub(super) fn compared(&self, profile: &Profile, new: &[Estimate]) -> Comparison {
         let none = Estimate::default();
         let of_row = |(index, row): (usize, &heapprof_core::Row)| {
-            let came = came.get(index).unwrap_or(&none);
+            let new = new.get(index).unwrap_or(&none);
             let then = self.rows.get(index).unwrap_or(&none);
-            let still_there = row.totals.in_use.without(came);
-            (*came, then.without(&still_there))
+            let still_there = row.totals.in_use.without(new);
+            (*new, then.without(&still_there))
         };
         Comparison {
             since_ns: self.time_ns,
@@ -65,18 +65,18 @@ impl Moment {
 impl Comparison {
     /// The change of a row, in bytes or in blocks.
     pub(super) fn of_row(&self, row: usize, is_bytes: bool) -> Amount {
-        let Some((came, gone)) = self.rows.get(row) else {
+        let Some((new, gone)) = self.rows.get(row) else {
             return Amount::default();
         };
         let part = |estimate: &Estimate| match is_bytes {
             true => (estimate.bytes_f64(), estimate.bytes_error()),
             false => (estimate.objects_f64(), estimate.objects_error()),
         };
-        let ((came_value, came_error), (gone_value, gone_error)) = (part(came), part(gone));
+        let ((new_value, new_error), (gone_value, gone_error)) = (part(new), part(gone));
         Amount::of(
-            came_value - gone_value,
-            came_error.hypot(gone_error),
-            came.samples.saturating_add(gone.samples),
+            new_value - gone_value,
+            new_error.hypot(gone_error),
+            new.samples.saturating_add(gone.samples),
         )
     }
 
@@ -143,8 +143,8 @@ mod tests {
         let then = profile(&[blocks(100, &weight), blocks(5, &weight)]);
         // 90 of 100 are still there, and 20 came; of the other row all are; a third row is new.
         let now = profile(&[blocks(110, &weight), blocks(5, &weight), blocks(2, &weight)]);
-        let came = [blocks(20, &weight), blocks(0, &weight), blocks(2, &weight)];
-        let comparison = Moment::of(&then).compared(&now, &came);
+        let new = [blocks(20, &weight), blocks(0, &weight), blocks(2, &weight)];
+        let comparison = Moment::of(&then).compared(&now, &new);
         let near =
             |is: f64, expected: f64| assert!((is - expected).abs() < 1e-3, "{is} {expected}");
         let change = comparison.of_row(0, true);

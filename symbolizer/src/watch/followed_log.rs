@@ -122,8 +122,8 @@ impl FollowedLog {
             profile.run.ending = Ending::Running;
         }
         let comparison = self.moment.as_ref().map(|moment| {
-            let came = self.follower.in_use_since(moment.time_ns());
-            moment.compared(&profile, &came)
+            let new = self.follower.in_use_since(moment.time_ns());
+            moment.compared(&profile, &new)
         });
         let baseline = match life {
             Life::Running => self.change_since_baseline(&profile),
@@ -163,8 +163,8 @@ impl FollowedLog {
         }
         let oldest = self.baselines.front()?;
         (age_of(oldest) <= age / 2).then(|| {
-            let came = self.follower.in_use_since(oldest.time_ns());
-            oldest.compared(profile, &came)
+            let new = self.follower.in_use_since(oldest.time_ns());
+            oldest.compared(profile, &new)
         })
     }
 }

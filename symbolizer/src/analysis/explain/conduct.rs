@@ -41,8 +41,8 @@ pub(crate) struct Conduct {
     /// Samples that came in the last two quarters and stay.
     pub(crate) late_samples: u64,
     /// Allocated and freed in the last two quarters.
-    pub(crate) came: f64,
-    pub(crate) went: f64,
+    pub(crate) late_allocated: f64,
+    pub(crate) late_freed: f64,
     /// Allocated in all.
     pub(crate) allocated: f64,
     /// The part of it that came in the first tenth of the run, or of the site's own time.
@@ -73,7 +73,7 @@ impl Conduct {
     /// Returns the conduct; `None`: the time is too short to say.
     pub(crate) fn of(course: &Course) -> Option<Conduct> {
         let steps = &course.steps;
-        let is_used = |step: &CourseStep| step.came.samples > 0 || step.high > 0.0;
+        let is_used = |step: &CourseStep| step.allocated.samples > 0 || step.high > 0.0;
         let begin = steps.iter().position(is_used)?;
         let len = steps.len().checked_sub(begin)?;
         if len < FEWEST_STEPS {
@@ -83,7 +83,7 @@ impl Conduct {
         let mut lows = [1, 2, 3].map(|n| least(&steps[quarter(n)..quarter(n + 1)]));
         // Blocks that are not known may be in the place of those that went while recording was
         // stopped. As such blocks go, known ones come: that is no growth.
-        lows[0] += went_in_stops(&steps[..quarter(2)]);
+        lows[0] += freed_in_stops(&steps[..quarter(2)]);
         let highs = [1, 2, 3].map(|n| most(&steps[quarter(n)..quarter(n + 1)]));
         let half = quarter(2);
         let (old, old_that_stays) = (in_use(&steps[..half]), staying(&steps[..half]));
@@ -95,9 +95,9 @@ impl Conduct {
             staying(&steps[second..]).variance + (then.variance - of_then.variance).max(0.0);
         let late = &steps[half..];
         let sum = |of: fn(&CourseStep) -> f64, steps: &[CourseStep]| steps.iter().map(of).sum();
-        let allocated: f64 = sum(|it| it.came.bytes, steps);
+        let allocated: f64 = sum(|it| it.allocated.bytes, steps);
         let tenth = (begin + len.div_ceil(10)).max(steps.len().div_ceil(10));
-        let early: f64 = sum(|it| it.came.bytes, &steps[..tenth]);
+        let early: f64 = sum(|it| it.allocated.bytes, &steps[..tenth]);
         let highest_at = (0..steps.len()).rev();
         let highest_at = highest_at.max_by(|&a, &b| steps[a].high.total_cmp(&steps[b].high))?;
         let (highest, highest_ns) = (steps[highest_at].high, steps[highest_at].high_ns);
@@ -124,8 +124,8 @@ impl Conduct {
             },
             kept: {
                 let part = |steps: &[CourseStep]| {
-                    let came: f64 = steps.iter().map(|it| it.came.bytes).sum();
-                    staying(steps).bytes / came.max(1.0)
+                    let allocated: f64 = steps.iter().map(|it| it.allocated.bytes).sum();
+                    staying(steps).bytes / allocated.max(1.0)
                 };
                 let of_third = part(&steps[half..quarter(3)]);
                 if of_third > 0.0 {
@@ -135,8 +135,8 @@ impl Conduct {
                 }
             },
             late_samples: staying(late).samples,
-            came: sum(|it| it.came.bytes, late),
-            went: sum(|it| it.went.bytes, late),
+            late_allocated: sum(|it| it.allocated.bytes, late),
+            late_freed: sum(|it| it.freed.bytes, late),
             allocated,
             early: if allocated > 0.0 {
                 early / allocated
@@ -149,11 +149,13 @@ impl Conduct {
             stands_out: is_rise(highest - usual, of_highest + of_usual),
             last,
             is_over: staying(steps).samples == 0
-                && (steps[quarter(3)..].iter().all(|it| it.came.samples == 0)
-                    || steps.last().is_some_and(|it| it.went_in_stops > 0.0)),
+                && (steps[quarter(3)..]
+                    .iter()
+                    .all(|it| it.allocated.samples == 0)
+                    || steps.last().is_some_and(|it| it.freed_in_stops > 0.0)),
             rises: rises(steps, &levels, begin, highest),
             span: len as f64 / 2.0,
-            samples: steps.iter().map(|it| it.came.samples).sum(),
+            samples: steps.iter().map(|it| it.allocated.samples).sum(),
             staying_samples: steps.iter().map(|it| it.stays.samples).sum(),
         })
     }
@@ -161,7 +163,7 @@ impl Conduct {
     /// Returns true if the site had `least` bytes or more, and a good part of them went while
     /// recording was stopped.
     pub(crate) fn is_hidden(&self, course: &Course, least: f64) -> bool {
-        self.highest >= least && went_in_stops(&course.steps) > HIDDEN * self.highest
+        self.highest >= least && freed_in_stops(&course.steps) > HIDDEN * self.highest
     }
 
     /// The growth of the lower envelope, in bytes.
@@ -201,8 +203,8 @@ fn most(steps: &[CourseStep]) -> f64 {
     steps.iter().map(|it| it.high).fold(0.0, f64::max)
 }
 
-fn went_in_stops(steps: &[CourseStep]) -> f64 {
-    steps.iter().map(|it| it.went_in_stops).sum()
+fn freed_in_stops(steps: &[CourseStep]) -> f64 {
+    steps.iter().map(|it| it.freed_in_stops).sum()
 }
 
 /// Returns the bytes in use behind each of these steps, the first ones of the run. The variance is
@@ -210,8 +212,8 @@ fn went_in_stops(steps: &[CourseStep]) -> f64 {
 pub(crate) fn levels(steps: &[CourseStep]) -> Vec<Sum> {
     let (mut bytes, mut variance) = (0.0, 0.0);
     let level = |step: &CourseStep| {
-        bytes += step.came.bytes - step.went.bytes;
-        variance += step.came.variance - step.went.variance;
+        bytes += step.allocated.bytes - step.freed.bytes;
+        variance += step.allocated.variance - step.freed.variance;
         Sum {
             bytes: f64::max(bytes, 0.0),
             variance: f64::max(variance, 0.0),
@@ -238,7 +240,7 @@ fn staying(steps: &[CourseStep]) -> Sum {
 /// The most that the variance of a step's high may be.
 fn high_variance(steps: &[CourseStep], levels: &[Sum], at: usize) -> f64 {
     let before = at.checked_sub(1).map_or(0.0, |at| levels[at].variance);
-    before + steps[at].came.variance
+    before + steps[at].allocated.variance
 }
 
 fn is_rise(difference: f64, variance: f64) -> bool {
@@ -252,7 +254,7 @@ fn rises(steps: &[CourseStep], levels: &[Sum], begin: usize, highest: f64) -> us
     let mut low = begin.checked_sub(1).map_or(Sum::default(), |at| levels[at]);
     let (mut rises, mut is_low, mut between, mut in_stops) = (0, true, 0.0, 0.0);
     for (at, step) in steps.iter().enumerate().skip(begin) {
-        between += step.came.variance + step.went.variance;
+        between += step.allocated.variance + step.freed.variance;
         let variance = (low.variance + high_variance(steps, levels, at)).min(between);
         let is_high = step.high > highest * 2.0 / 3.0;
         if is_low && is_high && is_rise(step.high - low.bytes, variance) {
@@ -260,7 +262,7 @@ fn rises(steps: &[CourseStep], levels: &[Sum], begin: usize, highest: f64) -> us
             is_low = false;
         }
         // Blocks that went while recording was stopped may have been replaced: that is no fall.
-        in_stops += step.went_in_stops;
+        in_stops += step.freed_in_stops;
         let level = levels[at].bytes + in_stops;
         if level < highest / 3.0 && (!is_low || level < low.bytes) {
             (is_low, between) = (true, 0.0);

@@ -80,7 +80,7 @@ impl Kind {
             return None;
         }
         let is_known = conduct.level_error < conduct.mean / 2.0;
-        let is_early = conduct.early > 0.9 && conduct.went < CHANGE * conduct.mean;
+        let is_early = conduct.early > 0.9 && conduct.late_freed < CHANGE * conduct.mean;
         if is_early && is_known && conduct.mean > least {
             return Some(Kind::OneTime);
         }
@@ -95,7 +95,7 @@ impl Kind {
         }
         let is_level = (fourth - third).abs() < (2.0 * conduct.error).max(CHANGE * conduct.mean)
             && conduct.highs[2] - fourth < conduct.mean / 2.0 + 2.0 * REAL * conduct.level_error;
-        (is_level && conduct.went > CHANGE * conduct.mean && conduct.gone > FEW_GONE)
+        (is_level && conduct.late_freed > CHANGE * conduct.mean && conduct.gone > FEW_GONE)
             .then_some(Kind::Cache)
     }
 
@@ -104,9 +104,9 @@ impl Kind {
         let fourth = conduct.lows[2];
         let growth = conduct.growth();
         // If hardly anything is freed, a few samples prove that it grows, though not how much.
-        let only_comes = conduct.went < FEW_GONE * conduct.came;
-        let is_real =
-            growth > REAL * conduct.error || only_comes && conduct.late_samples >= FEWEST_OF_GROWTH;
+        let only_allocates = conduct.late_freed < FEW_GONE * conduct.late_allocated;
+        let is_real = growth > REAL * conduct.error
+            || only_allocates && conduct.late_samples >= FEWEST_OF_GROWTH;
         let is_steady = is_steady(&conduct.lows);
         let grows = growth > least && growth > CHANGE * fourth && is_real && is_steady;
         grows.then_some(

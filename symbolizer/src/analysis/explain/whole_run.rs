@@ -223,16 +223,16 @@ impl<'a> WholeRun<'a> {
         // The two ends differ by the blocks that came in between and stay, and by those that were
         // there and went.
         let (then, of_then) = at(3);
-        let went_variance =
+        let freed_variance =
             (then - of_then.bytes).max(0.0) * totals.variance / totals.allocated.max(1.0);
         let (old, of_old) = at(4);
         let conduct = Conduct {
             lows: [low(1)?, low(2)?, low(3)?],
-            error: ((all.variance - of_then.variance).max(0.0) + went_variance).sqrt(),
+            error: ((all.variance - of_then.variance).max(0.0) + freed_variance).sqrt(),
             gone: (1.0 - of_old.bytes / old.max(1.0)).clamp(0.0, 1.0),
             // No more went in the second half, and no less came.
-            came: totals.in_use - of_old.bytes,
-            went: totals.allocated - totals.in_use,
+            late_allocated: totals.in_use - of_old.bytes,
+            late_freed: totals.allocated - totals.in_use,
             late_samples: all.samples - of_old.samples,
             staying_samples: all.samples,
             ..Conduct::default()

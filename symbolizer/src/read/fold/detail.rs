@@ -47,19 +47,19 @@ impl Keeper {
         &self.ledger
     }
 
-    /// A block came from the stack of that index, into that row of the whole account.
+    /// A block was allocated by the stack of that index, into that row of the whole account.
     pub(crate) fn alloc(&mut self, alloc: &Alloc, stack: u32, row: u32) {
         if self.wanted.threads {
             let own = self.row_of_thread(alloc, stack, row as usize);
             let live = self.ledger.sample(own, alloc.size, alloc.interval);
-            self.ledger.came(live);
+            self.ledger.add_allocation(live);
         }
         if self.wanted.events {
             self.events.push(Event {
                 time_ns: alloc.time_ns,
                 thread: alloc.thread,
                 id: alloc.id,
-                came: Some(Block {
+                allocated: Some(Block {
                     stack,
                     size: alloc.size,
                     interval: alloc.interval,
@@ -68,7 +68,7 @@ impl Keeper {
         }
     }
 
-    /// The row of a block that came, in the account by thread.
+    /// The row of an allocated block, in the account by thread.
     #[inline]
     fn row_of_thread(&mut self, alloc: &Alloc, stack: u32, row: usize) -> u32 {
         match self.first.get(row) {
@@ -100,7 +100,7 @@ impl Keeper {
         own
     }
 
-    /// Blocks came and went before what is known begins; of which threads is not known.
+    /// Blocks were allocated and freed before what is known begins; by which threads is not known.
     pub(crate) fn passed(&mut self, stack: u32, class: SizeClass, freed: &Estimate) {
         if self.wanted.threads && !freed.is_empty() {
             let number = self.number(stack, NOT_KEPT);
@@ -119,7 +119,7 @@ impl Keeper {
             })
     }
 
-    /// A block went that the whole account knows.
+    /// A block was freed that the whole account knows.
     pub(crate) fn free(&mut self, free: &Free, live: Live, whole: &Ledger) {
         if self.wanted.threads
             && let Some(Some(first)) = self.first.get(live.row as usize)
@@ -131,14 +131,14 @@ impl Keeper {
             let block = whole.block_of(live);
             let own = other.unwrap_or(first.row);
             let live = self.ledger.sample(own, block.size, block.interval);
-            self.ledger.went(live);
+            self.ledger.add_free(live);
         }
         if self.wanted.events {
             self.events.push(Event {
                 time_ns: free.time_ns,
                 thread: free.thread,
                 id: free.id,
-                came: None,
+                allocated: None,
             });
         }
     }

@@ -222,11 +222,11 @@ fn a_comparison_begins_and_ends_with_the_same_key() {
     let mut snapshot = given().snapshot();
     let mut then = snapshot.profile.clone();
     then.rows.truncate(1);
-    let came: Vec<_> = (snapshot.profile.rows.iter().skip(1))
+    let new: Vec<_> = (snapshot.profile.rows.iter().skip(1))
         .map(|row| row.totals.in_use)
         .collect();
-    let came = [vec![Estimate::default()], came].concat();
-    snapshot.comparison = Some(Moment::of(&then).compared(&snapshot.profile, &came));
+    let new = [vec![Estimate::default()], new].concat();
+    snapshot.comparison = Some(Moment::of(&then).compared(&snapshot.profile, &new));
     state.take(Box::new(snapshot));
     let changes: Vec<f64> = (state.table.lines.iter())
         .map(|line| line.growth.value)
