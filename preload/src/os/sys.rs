@@ -50,7 +50,8 @@ pub(crate) use signals::{
     block_signals, is_on_signal_stack, restore_sigaction, restore_signals, sigaction_of,
 };
 pub(crate) use wait::{
-    futex_wait, futex_wait_shared, futex_wake, futex_wake_shared, sleep_ns, yield_now,
+    futex_wait, futex_wait_shared, futex_wake, futex_wake_shared, sleep_ns, wait_for_change,
+    wait_for_change_or, yield_now,
 };
 
 /// An error number of the kernel.

@@ -14,7 +14,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::os::{clock, sys};
+use crate::os::sys;
 use crate::state::wakeup;
 
 /// The process ends: the writer finishes. Never taken.
@@ -99,22 +99,12 @@ impl Rendezvous {
         &self,
         deadline_ns: u64,
         look_ns: u64,
-        mut is_over: impl FnMut() -> bool,
+        is_over: impl FnMut() -> bool,
     ) -> bool {
         let before = self.served.load(Ordering::SeqCst);
         post(self.bit);
-        while self.served.load(Ordering::SeqCst) == before {
-            let now = clock::now_ns();
-            if now >= deadline_ns || is_over() {
-                return !take(self.bit);
-            }
-            sys::futex_wait(
-                &self.served,
-                before,
-                Some(look_ns.min(deadline_ns - now).max(1)),
-            );
-        }
-        true
+        sys::wait_for_change_or(&self.served, before, deadline_ns, look_ns, is_over)
+            || !take(self.bit)
     }
 
     /// Returns true if a thread asks. For the writer.

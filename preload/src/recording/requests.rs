@@ -121,14 +121,9 @@ impl Answer {
     /// The text of the refusal, or that there was no answer.
     pub(crate) fn wait(&self, is_awaited: impl Fn() -> bool) -> Result<String, String> {
         let deadline = clock::now_ns() + ANSWER_TIMEOUT_NS;
-        while self.0.done.load(Ordering::Acquire) == 0 {
-            let now = clock::now_ns();
-            if now >= deadline || !is_awaited() {
-                return Err("no answer".into());
-            }
-            sys::futex_wait(&self.0.done, 0, Some((deadline - now).min(POLL_NS)));
-        }
-        match self.0.text.get() {
+        let is_over = || !is_awaited();
+        let is_done = sys::wait_for_change_or(&self.0.done, 0, deadline, POLL_NS, is_over);
+        match self.0.text.get().filter(|_| is_done) {
             Some(answer) => answer.clone(),
             None => Err("no answer".into()),
         }

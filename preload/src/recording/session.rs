@@ -34,7 +34,6 @@ use heapprof_format::{ControlPage, WalkEnd};
 
 use crate::arch::memory::prefetch_to_write;
 use crate::os::backoff::Backoff;
-use crate::os::clock;
 use crate::os::sys;
 use crate::recording::events::{FreeEvent, MappingEvent, NewStack, SideEvent};
 use crate::recording::mapped_levels::MappedLevels;
@@ -492,14 +491,7 @@ impl Session {
     /// Waits until the writer has finished, at most until that time of the monotonic clock. Returns
     /// true if the writer has finished.
     pub(crate) fn wait_until_finished(&self, deadline_ns: u64) -> bool {
-        while self.finished.load(Ordering::Acquire) == 0 {
-            let now = clock::now_ns();
-            if now >= deadline_ns {
-                return false;
-            }
-            sys::futex_wait(&self.finished, 0, Some(deadline_ns - now));
-        }
-        true
+        sys::wait_for_change(&self.finished, 0, deadline_ns)
     }
 
     /// Wakes the writer until `send` succeeds or the timeout is over.

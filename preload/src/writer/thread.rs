@@ -105,14 +105,7 @@ const START_TIMEOUT_NS: u64 = 100_000_000;
 /// Waits until the thread runs. A program may restrict its system calls or give up its rights right
 /// after its first sample, and then needs the thread complete, with its log open.
 fn wait_until_running() {
-    let deadline = clock::now_ns() + START_TIMEOUT_NS;
-    while IS_RUNNING.load(Ordering::Acquire) == 0 {
-        let now = clock::now_ns();
-        if now >= deadline {
-            return;
-        }
-        sys::futex_wait(&IS_RUNNING, 0, Some(deadline - now));
-    }
+    sys::wait_for_change(&IS_RUNNING, 0, clock::now_ns() + START_TIMEOUT_NS);
 }
 
 /// Starts the thread. On failure it returns the writer.

@@ -1,8 +1,9 @@
 //! Waits: for a change of a word, for time to pass, and for other threads to run.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::syscall;
+use crate::os::clock;
 
 /// Waits until `word` differs from `expected`, until a wake, or for `timeout_ns` (`None`: without a
 /// limit).
@@ -14,6 +15,31 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64
 /// Wakes all threads that wait on `word`.
 pub(crate) fn futex_wake(word: &AtomicU32) {
     wake(word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG);
+}
+
+/// Waits until `word` differs from `value`, until `deadline_ns` of the monotonic clock at most.
+/// Returns true if the word differs.
+pub(crate) fn wait_for_change(word: &AtomicU32, value: u32, deadline_ns: u64) -> bool {
+    wait_for_change_or(word, value, deadline_ns, u64::MAX, || false)
+}
+
+/// Waits like [`wait_for_change`], or until `is_over`, called every `look_ns`.
+pub(crate) fn wait_for_change_or(
+    word: &AtomicU32,
+    value: u32,
+    deadline_ns: u64,
+    look_ns: u64,
+    mut is_over: impl FnMut() -> bool,
+) -> bool {
+    // Acquire: the caller sees what the other thread did before it changed the word.
+    while word.load(Ordering::Acquire) == value {
+        let now = clock::now_ns();
+        if now >= deadline_ns || is_over() {
+            return false;
+        }
+        futex_wait(word, value, Some(look_ns.min(deadline_ns - now)));
+    }
+    true
 }
 
 /// Waits like [`futex_wait`], on a word that another process may wake.
