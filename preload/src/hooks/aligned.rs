@@ -96,7 +96,8 @@ with_caller! {
     /// multiple of a word) or ENOMEM. On failure `*out` is unchanged; errno is preserved as far as
     /// [`allocator::aligned`] says.
     #[unsafe(no_mangle)]
-    posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int => posix_memalign_called_from
+    posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int
+        => posix_memalign_called_from
 }
 
 unsafe extern "C-unwind" fn posix_memalign_called_from(

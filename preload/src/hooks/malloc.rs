@@ -344,7 +344,10 @@ pub(crate) unsafe extern "C-unwind" fn cfree(ptr: *mut c_void) {
 /// glibc's internal names of the same functions. Old programs and other interposers call them, and
 /// their blocks come to our free.
 macro_rules! other_names {
-    ($($(#[$doc:meta])* $name:ident = $function:ident ( $($argument:ident : $kind:ty),* ) $(-> $result:ty)?;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident = $function:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?;
+    )*) => {
         $(
             $(#[$doc])*
             #[unsafe(no_mangle)]
@@ -374,7 +377,8 @@ other_names! {
     /// As pvalloc.
     __libc_pvalloc = pvalloc(size: usize) -> *mut c_void;
     /// As posix_memalign.
-    __posix_memalign = posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
+    __posix_memalign =
+        posix_memalign(out: *mut *mut c_void, alignment: usize, size: usize) -> c_int;
 }
 
 /// Returns the usable bytes of a block; 0 for null.

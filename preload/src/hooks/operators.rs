@@ -76,7 +76,8 @@ macro_rules! new {
             /// # Safety
             /// As the operator of that name, which holds for all functions here.
             #[unsafe(export_name = $name)]
-            $function(size: usize, tag: usize) -> *mut c_void; number = $index => new_called_from
+            $function(size: usize, tag: usize) -> *mut c_void;
+                number = $index => new_called_from
         }
     };
 }
@@ -87,7 +88,8 @@ macro_rules! new_aligned {
         with_caller! {
             /// Returns an aligned block.
             #[unsafe(export_name = $name)]
-            $function(size: usize, alignment: usize, tag: usize) -> *mut c_void; number = $index => new_aligned_called_from
+            $function(size: usize, alignment: usize, tag: usize) -> *mut c_void;
+                number = $index => new_aligned_called_from
         }
     };
 }
