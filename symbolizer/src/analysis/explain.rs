@@ -6,6 +6,7 @@
 //!
 //! The rules and what they find in programs of known conduct are in docs/explain.md.
 
+pub(crate) mod coarse_run;
 pub(crate) mod conduct;
 pub(crate) mod forecast;
 pub(crate) mod kind;

@@ -61,6 +61,14 @@ impl Sum {
         });
     }
 
+    /// Returns the sum of all.
+    pub(crate) fn of_all(sums: impl IntoIterator<Item = Sum>) -> Sum {
+        sums.into_iter().fold(Sum::default(), |mut sum, it| {
+            sum.merge(&it);
+            sum
+        })
+    }
+
     /// Adds another sum.
     pub fn merge(&mut self, other: &Sum) {
         self.bytes += other.bytes;

@@ -230,11 +230,7 @@ fn in_use(steps: &[CourseStep]) -> Sum {
 
 /// The blocks that came in these steps and stay.
 fn staying(steps: &[CourseStep]) -> Sum {
-    let mut sum = Sum::default();
-    for step in steps {
-        sum.merge(&step.stays);
-    }
-    sum
+    Sum::of_all(steps.iter().map(|step| step.stays))
 }
 
 /// The most that the variance of a step's high may be.

@@ -13,12 +13,10 @@
 //!
 //! Not here: limits, and when they are reached (`explain::forecast`).
 
-use heapprof_format::CoarseMoment;
-
+use crate::analysis::explain::coarse_run::{CoarseRun, FEWEST_MOMENTS, GOES_ON};
 use crate::analysis::explain::conduct::{Conduct, levels};
 use crate::analysis::explain::kind::is_steady;
-use crate::analysis::explain::whole_run::{FEWEST_MOMENTS, GOES_ON, moments_of_all, sum};
-use crate::history::courses::{Course, Courses};
+use crate::history::courses::{Course, Sum};
 use crate::model::change::REAL;
 use crate::model::profile::Profile;
 
@@ -53,14 +51,13 @@ pub(crate) struct Rates {
 /// The bytes in use of the whole program, over the coarse history and the detail.
 #[derive(Debug)]
 pub(crate) struct LongTerm<'a> {
-    moments: &'a [CoarseMoment],
+    /// Its moments are those behind the last time that recording was stopped.
+    run: CoarseRun<'a>,
     /// The moments, and the ends of the steps.
     levels: Vec<Level>,
     whole: &'a Course,
-    courses: &'a Courses,
     /// The end of the first quarter, in which a program fills its tables.
     filled_ns: u64,
-    end_ns: u64,
 }
 
 /// A part of the time, up to the end.
@@ -149,38 +146,36 @@ impl Rates {
 impl<'a> LongTerm<'a> {
     /// `whole` is the course of the whole program. `None`: there is no coarse history of it.
     pub(crate) fn of(profile: &'a Profile, whole: &'a Course) -> Option<LongTerm<'a>> {
-        let moments = moments_of_all(profile)?;
-        let (run, courses) = (&profile.run, &profile.courses);
-        let end_ns = run.span.map_or(run.duration_ns, |span| span.to.time_ns());
+        let mut run = CoarseRun::of(profile)?;
         // Blocks that came while recording was stopped are in no moment.
-        let stop_ns = run.stops(0, end_ns).last().map_or(0, |stop| stop.1);
-        let later = moments.partition_point(|it| it.time_ns < stop_ns);
-        let moments = moments.get(later..).filter(|it| !it.is_empty())?;
-        let coarse = moments.iter().map(|it| Level {
+        let stops = profile.run.stops(0, run.end_ns);
+        let stop_ns = stops.last().map_or(0, |stop| stop.1);
+        let later = run.moments.partition_point(|it| it.time_ns < stop_ns);
+        run.moments = &run.moments[later..];
+        let first = run.moments.first()?;
+        let coarse = run.moments.iter().map(|it| Level {
             time_ns: it.time_ns,
             bytes: it.bytes as f64,
             variance: (it.bytes_error as f64).powi(2),
         });
         let in_detail = levels(&whole.steps).into_iter().enumerate();
         let in_detail = in_detail.map(|(step, level)| Level {
-            time_ns: courses.begin_of(step + 1).min(end_ns),
+            time_ns: run.courses.begin_of(step + 1).min(run.end_ns),
             bytes: level.bytes,
             variance: level.variance,
         });
         Some(LongTerm {
-            moments,
+            run,
             levels: coarse.chain(in_detail).collect(),
             whole,
-            courses,
-            filled_ns: part_of(moments.first()?.time_ns, end_ns, 1),
-            end_ns,
+            filled_ns: run.part(first.time_ns, 2),
         })
     }
 
     /// Returns the rate of the longest time up to the end that grows steadily, or is level, or
     /// falls as much as it rises. `None`: there is none, or the detail knows as much.
     fn rate(&self, least: f64) -> Option<Rate> {
-        let mut since_ns = self.moments.first()?.time_ns;
+        let mut since_ns = self.run.moments.first()?.time_ns;
         let (mut level, mut unsteady) = (None, None);
         while let Some(part) = self.part_since(since_ns, least) {
             // Growth in a part of a longer time counts if it leads beyond all that was before.
@@ -197,7 +192,7 @@ impl<'a> LongTerm<'a> {
                     ..part.rate
                 }));
             }
-            since_ns += (self.end_ns - since_ns) / 2;
+            since_ns += (self.run.end_ns - since_ns) / 2;
         }
         level.or(unsteady)
     }
@@ -205,17 +200,17 @@ impl<'a> LongTerm<'a> {
     /// Returns the time from then to the end. `None`: there are too few moments, or more than half
     /// of it is detail.
     fn part_since(&self, since_ns: u64, least: f64) -> Option<Part> {
-        let length_ns = self.end_ns.checked_sub(since_ns)?;
-        let part = |quarters: u64| part_of(since_ns, self.end_ns, quarters);
-        if part(2) > self.courses.begin_ns {
+        let length_ns = self.run.end_ns.checked_sub(since_ns)?;
+        if self.run.is_mostly_detail(since_ns) {
             return None;
         }
+        let part = |quarters: u64| self.run.part(since_ns, 2 * quarters);
         let low = |quarter: u64| self.low(part(quarter), part(quarter + 1));
         let lows = [low(1)?, low(2)?, low(3)?];
         let [second, _, fourth] = lows;
         // Blocks that are there at both moments cancel. Those that stay to the end are.
-        let before = self.courses.steps_before(self.whole, second.level.time_ns);
-        let at_both = sum(before).variance;
+        let before = (self.run.courses).steps_before(self.whole, second.level.time_ns);
+        let at_both = Sum::of_all(before).variance;
         let variance = second.level.variance + fourth.level.variance - 2.0 * at_both;
         let spacings = second.spacing.hypot(fourth.spacing);
         let error = variance.max(0.0).sqrt().hypot(spacings);
@@ -254,22 +249,17 @@ impl<'a> LongTerm<'a> {
 
     /// Returns the most bytes in use between two moments.
     fn highest(&self, from_ns: u64, to_ns: u64) -> f64 {
-        let moments = self.moments.iter();
+        let moments = self.run.moments.iter();
         let moments = moments.filter(|it| from_ns < it.time_ns && it.time_ns <= to_ns);
         moments.map(|it| it.highest as f64).fold(0.0, f64::max)
     }
 }
 
-/// Returns the time behind so many quarters of a time.
-fn part_of(from_ns: u64, to_ns: u64, quarters: u64) -> u64 {
-    let length_ns = to_ns.saturating_sub(from_ns);
-    from_ns + (u128::from(length_ns) * u128::from(quarters) / 4) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::courses::Sum;
+    use crate::history::courses::Courses;
+    use heapprof_format::CoarseMoment;
 
     const MINUTE: u64 = 60_000_000_000;
 
@@ -303,12 +293,14 @@ mod tests {
             variance: (it.bytes_error as f64).powi(2),
         });
         let long = LongTerm {
+            run: CoarseRun {
+                moments: &moments,
+                courses: &courses,
+                end_ns: 120 * MINUTE,
+            },
             levels: levels.collect(),
-            moments: &moments,
             whole: &whole,
-            courses: &courses,
             filled_ns: 30 * MINUTE,
-            end_ns: 120 * MINUTE,
         };
         long.rate(1.0)
     }

@@ -9,25 +9,21 @@
 //! A moment names the eight stacks with the most bytes. A stack is judged only if each moment from
 //! its first one on names it: of the others, only an upper bound is known.
 
+use crate::analysis::explain::coarse_run::{CoarseRun, FEWEST_MOMENTS, GOES_ON};
 use crate::analysis::explain::conduct::{Conduct, levels};
 use crate::analysis::explain::kind::Kind;
-use crate::history::courses::{Course, Courses, Sum};
+use crate::history::courses::{Course, Sum};
 use crate::model::amount::Amount;
 use crate::model::change::REAL;
 use crate::model::profile::Profile;
-use crate::model::span::Cut;
 use crate::naming::site::SiteMap;
 use heapprof_format::CoarseMoment;
 
 /// The stacks that a moment names, if there are as many.
 const NAMED: usize = 8;
-/// The fewest moments of a quarter whose least says anything.
-pub(crate) const FEWEST_MOMENTS: usize = 4;
 /// The part of the growth of single stacks that their site must have grown by: otherwise other
 /// stacks of the site shrank.
 const OF_SITE: f64 = 0.5;
-/// The part of the earlier growth that must have gone on in the detail.
-pub(crate) const GOES_ON: f64 = 0.25;
 /// The part of what a site had that is left when it has fallen.
 const FALLEN: f64 = 2.0 / 3.0;
 
@@ -91,20 +87,17 @@ struct Totals {
 /// See the module's text.
 #[derive(Debug)]
 pub(crate) struct WholeRun<'a> {
-    moments: &'a [CoarseMoment],
-    courses: &'a Courses,
+    run: CoarseRun<'a>,
     map: &'a SiteMap,
     totals: Vec<Totals>,
     /// How many stacks each site has.
     stacks: Vec<usize>,
-    end_ns: u64,
 }
 
 impl<'a> WholeRun<'a> {
     /// `None`: there is no coarse history, or it is of other blocks than the profile.
     pub(crate) fn of(profile: &'a Profile, map: &'a SiteMap) -> Option<WholeRun<'a>> {
-        let run = &profile.run;
-        let moments = moments_of_all(profile)?;
+        let run = CoarseRun::of(profile)?;
         let mut totals = vec![Totals::default(); profile.stacks.len()];
         for row in &profile.rows {
             let sum = &mut totals[row.stack as usize];
@@ -117,12 +110,10 @@ impl<'a> WholeRun<'a> {
             stacks[site] += 1;
         }
         Some(WholeRun {
-            moments,
-            courses: &profile.courses,
+            run,
             map,
             totals,
             stacks,
-            end_ns: run.span.map_or(run.duration_ns, |span| span.to.time_ns()),
         })
     }
 
@@ -150,19 +141,19 @@ impl<'a> WholeRun<'a> {
     /// Returns the last time that a site which grows by `growth` in the detail had as much as at
     /// the end, and lost it.
     pub(crate) fn fall(&self, site: usize, course: &Course, in_use: &Amount) -> Option<Fall> {
-        let least: Vec<f64> = (self.moments.iter())
+        let least: Vec<f64> = (self.run.moments.iter())
             .map(|moment| self.named(moment, site).0)
             .collect();
         let place = least.iter().rposition(|&bytes| bytes >= in_use.value)?;
-        let (bytes, time_ns) = (least[place], self.moments[place].time_ns);
-        let later = self.moments[place + 1..].iter();
+        let (bytes, time_ns) = (least[place], self.run.moments[place].time_ns);
+        let later = self.run.moments[place + 1..].iter();
         let later = later.map(|moment| self.most(moment, site));
         let in_detail = levels(&course.steps);
         let low = (in_detail.iter().map(|level| level.bytes))
             .chain(later)
             .fold(f64::INFINITY, f64::min);
         let fell = low < FALLEN * bytes && bytes - low > REAL * in_use.error();
-        let old = sum(self.courses.steps_before(course, time_ns)).bytes;
+        let old = Sum::of_all(self.run.courses.steps_before(course, time_ns)).bytes;
         fell.then_some(Fall {
             time_ns,
             bytes,
@@ -175,7 +166,7 @@ impl<'a> WholeRun<'a> {
     fn rises(&self, site: usize, least: &[f64]) -> usize {
         let highest = least.iter().copied().fold(0.0, f64::max);
         let (mut rises, mut is_low) = (0, true);
-        for (moment, &bytes) in self.moments.iter().zip(least) {
+        for (moment, &bytes) in self.run.moments.iter().zip(least) {
             if is_low && bytes > highest * 2.0 / 3.0 {
                 (rises, is_low) = (rises + 1, false);
             }
@@ -190,22 +181,25 @@ impl<'a> WholeRun<'a> {
             let mut named = moment.largest.iter();
             Some((moment.time_ns, named.find(|it| it.0 == stack)?.1 as f64))
         };
-        let first = self.moments.iter().position(|it| bytes_of(it).is_some())?;
-        let moments = self.moments[first..].iter().map(bytes_of);
+        let first = self
+            .run
+            .moments
+            .iter()
+            .position(|it| bytes_of(it).is_some())?;
+        let moments = self.run.moments[first..].iter().map(bytes_of);
         let moments: Vec<(u64, f64)> = moments.collect::<Option<_>>()?;
         let since_ns = moments[0].0;
-        let length_ns = self.end_ns.checked_sub(since_ns)?;
-        let part =
-            |eighths: u64| since_ns + (u128::from(length_ns) * u128::from(eighths) / 8) as u64;
+        let length_ns = self.run.end_ns.checked_sub(since_ns)?;
         // The detail alone judges what is mostly detail.
-        if part(4) > self.courses.begin_ns {
+        if self.run.is_mostly_detail(since_ns) {
             return None;
         }
-        let course = self.courses.stacks.get(stack as usize)?;
+        let part = |eighths: u64| self.run.part(since_ns, eighths);
+        let (courses, end_ns) = (self.run.courses, self.run.end_ns);
+        let course = courses.stacks.get(stack as usize)?;
         // In the first step, the blocks of the checkpoint are told one by one.
         let steps = course.steps.iter().enumerate().skip(1);
-        let in_detail =
-            steps.map(|(n, step)| (self.courses.begin_of(n + 1).min(self.end_ns), step.low));
+        let in_detail = steps.map(|(n, step)| (courses.begin_of(n + 1).min(end_ns), step.low));
         let points: Vec<(u64, f64)> = moments.iter().copied().chain(in_detail).collect();
         let low = |quarter: u64| {
             let (from, to) = (part(2 * quarter), part(2 * quarter + 2));
@@ -216,10 +210,10 @@ impl<'a> WholeRun<'a> {
         let at = |eighths: u64| {
             let place = moments.partition_point(|it| it.0 <= part(eighths));
             let (time_ns, bytes) = moments[place.saturating_sub(1)];
-            (bytes, sum(self.courses.steps_before(course, time_ns)))
+            (bytes, Sum::of_all(courses.steps_before(course, time_ns)))
         };
         let totals = self.totals[stack as usize];
-        let all = sum(course.steps.iter().map(|step| step.stays));
+        let all = Sum::of_all(course.steps.iter().map(|step| step.stays));
         // The two ends differ by the blocks that came in between and stay, and by those that were
         // there and went.
         let (then, of_then) = at(3);
@@ -246,7 +240,7 @@ impl<'a> WholeRun<'a> {
             error: conduct.error / seconds,
             gone: conduct.gone,
             samples: all.samples,
-            end_ns: self.end_ns,
+            end_ns,
             bytes: conduct.growth(),
         })
     }
@@ -274,7 +268,7 @@ impl<'a> WholeRun<'a> {
         let stacks = self.totals.iter().zip(0..);
         let of_site = stacks.filter(|(_, stack)| self.map.own(*stack) == Some(site));
         let in_use: f64 = of_site.map(|(totals, _)| totals.in_use).sum();
-        let moment = self.moments.iter().find(|it| it.time_ns == since_ns);
+        let moment = self.run.moments.iter().find(|it| it.time_ns == since_ns);
         in_use - moment.map_or(0.0, |moment| self.named(moment, site).0)
     }
 }
@@ -303,22 +297,4 @@ impl Growth {
         let most = detail.growth() + REAL * detail.error;
         most >= GOES_ON * self.rate * detail.span * step_s
     }
-}
-
-/// Returns the coarse history of a profile. `None`: there is none, or it is of other blocks than
-/// the profile, or of several processes. A stack that these have named at a moment may have more
-/// then.
-pub(crate) fn moments_of_all(profile: &Profile) -> Option<&[CoarseMoment]> {
-    let run = &profile.run;
-    let is_of_all = run.span.is_none_or(|span| span.from == Cut::Nothing);
-    let is_of_one = run.forked_from == 0 && !run.is_joined;
-    let is_known = !profile.coarse.is_empty() && is_of_all && is_of_one;
-    is_known.then_some(&profile.coarse)
-}
-
-pub(crate) fn sum(sums: impl IntoIterator<Item = Sum>) -> Sum {
-    sums.into_iter().fold(Sum::default(), |mut sum, it| {
-        sum.merge(&it);
-        sum
-    })
 }
