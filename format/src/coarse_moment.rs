@@ -15,7 +15,7 @@
 //! In a log that was joined from several, the most bytes are a bound. A stack that is listed had at
 //! least its bytes: each process lists its own.
 
-use crate::body::{put_time, take_first, take_time, take_u32};
+use crate::field::{put_time, take_first, take_time, take_u32};
 use crate::varint::{put, take};
 
 /// Most stacks of a moment that are read: more than the library names.

@@ -12,7 +12,7 @@
 //! same addresses for the same function. A frame's address is that of the instruction itself, so
 //! its stack lists it under [`interrupted`](crate::Stack::interrupted).
 
-use crate::body::{put_bytes, take_byte, take_bytes, take_string, take_u32};
+use crate::field::{put_bytes, take_byte, take_bytes, take_string, take_u32};
 use crate::varint::{put, take};
 
 /// The highest byte of all such addresses. No address of a process begins with it.

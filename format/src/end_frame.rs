@@ -3,7 +3,8 @@
 //! The process makes it where its writer cannot: the thread that ends the process may have been
 //! interrupted inside an allocator.
 
-use crate::body::{Kind, TIME_UNIT_NS};
+use crate::body::Kind;
+use crate::field::TIME_UNIT_NS;
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader};
 use crate::log::KIND_OTHER;
 use crate::record::EndReason;

@@ -43,6 +43,7 @@ mod code;
 mod control;
 mod dump;
 mod end_frame;
+mod field;
 mod frame;
 mod harmless;
 mod log;
@@ -61,7 +62,6 @@ pub use attach_block::{
     ATTACH_BLOCK_SYMBOL, ATTACH_JUMP, ATTACH_LIBRARY, ATTACH_MAGIC, ATTACH_SYMBOL, AttachBlock,
     AttachBlockView, AttachInput, AttachPatch, COUNTDOWN_LEN, MOST_ATTACH_PATCHES, attach_state,
 };
-pub use body::TIME_UNIT_NS;
 pub use checkpoint::{Checkpoint, Passed, Sums};
 pub use coarse_moment::CoarseMoment;
 pub use code::{
@@ -74,6 +74,7 @@ pub use dump::{
     Symbols,
 };
 pub use end_frame::EndFrame;
+pub use field::TIME_UNIT_NS;
 pub use frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, MAX_FRAME_LEN, VERSION, frame_end,
 };

@@ -16,7 +16,8 @@
 //! ids are consecutive, whatever other threads do. The interval of allocs is state as well, which a
 //! record of its own sets. All state starts again in each frame.
 
-use crate::body::{Kind, TIME_UNIT_NS, put_body};
+use crate::body::{Kind, put_body};
+use crate::field::TIME_UNIT_NS;
 use crate::frame::{FRAME_HEADER_LEN, FrameHeader};
 use crate::record::{Alloc, Free, Record};
 use crate::varint::{each_byte, put, zigzag};

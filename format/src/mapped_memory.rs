@@ -13,7 +13,7 @@
 //! The moment belongs to a reading of the memory. The kernel's list of mappings is the truth there:
 //! memory that no change explains has a part without a stack.
 
-use crate::body::{put_bytes, put_time, take_string, take_time, take_u32};
+use crate::field::{put_bytes, put_time, take_string, take_time, take_u32};
 use crate::varint::{put, take};
 
 /// A change of the program's mappings.

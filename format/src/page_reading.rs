@@ -23,7 +23,7 @@
 //! the pages of blocks that are in use where the part stands. The time is that of the beginning in
 //! all parts, and the sums are those up to the part.
 
-use crate::body::{put_time, take_byte, take_time, take_u32};
+use crate::field::{put_time, take_byte, take_time, take_u32};
 use crate::varint::{put, take, unzigzag, zigzag};
 
 /// A part of a reading of pages.

@@ -6,7 +6,8 @@
 //!
 //! Not here: the places where one segment of a rotated log follows another (`segments`).
 
-use crate::body::{Kind, TIME_UNIT_NS, take_body};
+use crate::body::{Kind, take_body};
+use crate::field::TIME_UNIT_NS;
 use crate::frame::{
     FILE_HEADER, FILE_HEADER_LEN, FRAME_HEADER_LEN, FrameHeader, Search, VERSION, begins_log,
     last_frame, version_of,
