@@ -19,7 +19,7 @@
 //! | a borrowed thread executes code of ours | `arch/borrowed_code.rs`, `borrowing.rs` |
 //! | a thread holds a lock | `safe_point.rs` |
 //! | a filter ends the process for a system call | `filters.rs` |
-//! | a thread is in the middle of a changed instruction | `all_threads.rs` |
+//! | a thread is in the middle of a changed instruction | `entries.rs`, `all_threads.rs` |
 //!
 //! Not here: the words on the terminal (`cli`), and the recording (the library).
 
@@ -29,13 +29,13 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use heapprof_format::{
-    AttachBlock, AttachBlockView, AttachInput, AttachPatch, COUNTDOWN_LEN, attach_state,
-};
+use heapprof_format::{AttachBlockView, AttachInput, attach_state};
 
 mod all_threads;
 mod arch;
+mod block;
 mod borrowing;
+mod entries;
 mod filters;
 mod memory;
 mod modules;
@@ -46,20 +46,15 @@ mod stack;
 mod target;
 mod tracee;
 
-use all_threads::{AllThreads, has_thread, threads_of};
+use all_threads::{has_thread, threads_of};
 use arch::borrowed_code;
+use block::{FORGOTTEN, own_pid, read_block, set_state};
 use memory::Memory;
-use priority::Priority;
-use stack::Mapped;
 use target::{Loaded, Presence, Target};
-use tracee::{release_all_late, release_late};
+use tracee::release_late;
 
-/// The process of a block whose library has forgotten that it is a copy.
-const FORGOTTEN: u32 = 0;
 /// How long the library has to prepare.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long to wait for a moment when no thread is in the middle of a changed instruction.
-const PATCH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the library has to complete the log.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time between two looks.
@@ -200,7 +195,7 @@ pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
             return Err(why.into());
         }
     };
-    let outcome = patch(pid, &target.memory, &loaded, &view, &visit);
+    let outcome = entries::patch(pid, &target.memory, &loaded, &view, &visit);
     let done = match outcome {
         Ok(done) => done,
         Err(why) => {
@@ -294,35 +289,11 @@ fn prepare_again(pid: u32, target: &Target, loaded: &Loaded) -> Result<bool, Str
         std::thread::sleep(LOOK);
     }
     // A killed program may have left some entries changed.
-    let (_, view) = restore(pid, &target.memory, loaded)?;
+    let (_, view) = entries::restore(pid, &target.memory, loaded)?;
     let is_quiet = quiet::wait(pid, target, loaded, &view.patches, None);
     // The state of the last recording must not be taken for that of the next one.
     set_state(&target.memory, loaded, attach_state::IDLE)?;
     Ok(is_quiet)
-}
-
-/// Returns the process's id as it sees it.
-fn own_pid(pid: u32) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let last = line.and_then(|line| line.split_ascii_whitespace().last());
-    last.and_then(|last| last.parse().ok()).unwrap_or(pid)
-}
-
-fn read_block(memory: &Memory, loaded: &Loaded) -> Result<AttachBlockView, String> {
-    let bytes = memory
-        .bytes(loaded.block, AttachBlock::LEN)
-        .map_err(|error| format!("cannot read its memory: {error}"))?;
-    AttachBlock::read(&bytes).ok_or_else(|| {
-        "the library in it is of another version of heapprof, or not ready".to_owned()
-    })
-}
-
-fn set_state(memory: &Memory, loaded: &Loaded, state: u32) -> Result<(), String> {
-    let at = loaded.block + AttachBlock::STATE_AT as u64;
-    memory
-        .write(at, &state.to_le_bytes())
-        .map_err(|error| format!("cannot write its memory: {error}"))
 }
 
 /// Waits until the library has prepared everything.
@@ -363,154 +334,6 @@ fn wait_until_planned(
     }
 }
 
-/// The changes of the entries, which are done.
-struct Patched {
-    threads: usize,
-    functions: usize,
-    /// How long all threads were stopped.
-    stopped: Duration,
-}
-
-/// Stops all threads, changes the entries, and lets the threads go on.
-fn patch(
-    pid: u32,
-    memory: &Memory,
-    loaded: &Loaded,
-    view: &AttachBlockView,
-    visit: &borrowing::Visit,
-) -> Result<Patched, String> {
-    let until = Instant::now() + PATCH_TIMEOUT;
-    // The first byte of the jump is an instruction's before and afterwards.
-    let mut ranges: Vec<_> = (view.patches.iter())
-        .map(|patch| patch.at + 1..patch.at + u64::from(patch.moved))
-        .collect();
-    let middles = ranges.len();
-    loop {
-        let mut mapped = Mapped::of(pid);
-        let _priority = Priority::raise();
-        let all = AllThreads::stop(pid)?;
-        ranges.truncate(middles);
-        ranges.push(visit.code_of_borrowed());
-        if all.are_outside(memory, &mut mapped, &ranges) {
-            // A library may be closed, and other memory may be at its place.
-            let known = known_patches(memory, &view.patches)?;
-            restart_countdowns(memory, &all, view.countdown_at);
-            write_patches(memory, &known)?;
-            set_state(memory, loaded, attach_state::PATCHED)?;
-            return Ok(Patched {
-                threads: all.len(),
-                functions: known.len(),
-                stopped: all.release(),
-            });
-        }
-        all.release();
-        if Instant::now() > until {
-            return Err("a thread is in the middle of an allocation function all the time".into());
-        }
-        release_all_late(until);
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// Makes the line of each thread begin anew, also of one whose sampler was stopped. All is zero in
-/// a thread that never allocated.
-fn restart_countdowns(memory: &Memory, all: &AllThreads, distance: i64) {
-    for (_, registers) in all.threads() {
-        let pointer = registers.fs_base;
-        // glibc's descriptor of a thread names itself twice.
-        let head = memory.bytes(pointer, 24).unwrap_or_default();
-        let (words, _) = head.as_chunks::<8>();
-        let is_glibcs = matches!(words, [first, _, third]
-            if [first, third].iter().all(|&&word| u64::from_le_bytes(word) == pointer));
-        let place = pointer.wrapping_add_signed(distance);
-        let anew = [0; COUNTDOWN_LEN];
-        let is_other = || memory.bytes(place, anew.len()).is_ok_and(|now| now != anew);
-        if is_glibcs && is_other() {
-            let _ = memory.write(place, &anew);
-        }
-    }
-}
-
-/// Returns the jumps of all allocators whose code is as it was found.
-fn known_patches<'a>(
-    memory: &Memory,
-    patches: &'a [AttachPatch],
-) -> Result<Vec<&'a AttachPatch>, String> {
-    let is_known = |patch: &AttachPatch| {
-        let now = memory.bytes(patch.at, patch.old.len());
-        now.is_ok_and(|now| now == patch.old || now == patch.new)
-    };
-    let bad: Vec<u16> = (patches.iter())
-        .filter(|patch| !is_known(patch))
-        .map(|patch| patch.group)
-        .collect();
-    let known: Vec<_> = (patches.iter())
-        .filter(|patch| !bad.contains(&patch.group))
-        .collect();
-    match known.is_empty() {
-        true => Err("its code is not as it was found".into()),
-        false => Ok(known),
-    }
-}
-
-/// Writes the jumps, all or none.
-fn write_patches(memory: &Memory, patches: &[&AttachPatch]) -> Result<(), String> {
-    for (number, patch) in patches.iter().enumerate() {
-        if let Err(error) = memory.write(patch.at, &patch.new) {
-            for patch in &patches[..number] {
-                let _ = memory.write(patch.at, &patch.old);
-            }
-            return Err(format!("its code cannot be changed: {error}"));
-        }
-    }
-    Ok(())
-}
-
-/// Restores the entries that are changed. From then on, the library changes none. Returns how long
-/// all threads were stopped, and the block as it was then.
-///
-/// The threads' addresses do not matter: a jump is one instruction, so each thread is before it or
-/// behind it. A thread behind it is in a tap, whose code stays while the tapped module does. A
-/// library may be closed at any time, so the entries are compared while all threads are stopped.
-fn restore(
-    pid: u32,
-    memory: &Memory,
-    loaded: &Loaded,
-) -> Result<(Duration, AttachBlockView), String> {
-    let is_changed = |patch: &&AttachPatch| {
-        let now = memory.bytes(patch.at, patch.new.len());
-        now.is_ok_and(|now| now == patch.new)
-    };
-    let view = read_block(memory, loaded)?;
-    if !attach_state::is_recording(view.state) && !view.patches.iter().any(|it| is_changed(&it)) {
-        return Ok((Duration::ZERO, view));
-    }
-    // A copy of the process lacks the thread that was changing entries.
-    let is_own = [own_pid(pid), FORGOTTEN].contains(&view.pid);
-    let until = Instant::now() + PATCH_TIMEOUT;
-    loop {
-        let _priority = Priority::raise();
-        let all = AllThreads::stop(pid)?;
-        let view = read_block(memory, loaded)?;
-        if view.state != attach_state::CHANGING || !is_own {
-            if view.state == attach_state::PATCHED {
-                set_state(memory, loaded, attach_state::RESTORED)?;
-            }
-            for patch in view.patches.iter().filter(is_changed) {
-                memory
-                    .write(patch.at, &patch.old)
-                    .map_err(|error| format!("its code cannot be restored: {error}"))?;
-            }
-            return Ok((all.release(), view));
-        }
-        all.release();
-        if Instant::now() > until {
-            return Err("it opens or closes a library all the time. Try again".into());
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
 /// Returns the library's own thread.
 fn writer_of(pid: u32) -> Option<u32> {
     thread_named(pid, "heapprof")
@@ -544,7 +367,7 @@ pub fn detach(pid: u32) -> Result<Ended, Refusal> {
         }
     }
     let (loaded, _) = chosen.ok_or("heapprof is not attached to it")?;
-    let (stopped, view) = restore(pid, &target.memory, &loaded)?;
+    let (stopped, view) = entries::restore(pid, &target.memory, &loaded)?;
     let own = writer_of(pid);
     let is_quiet = quiet::wait(pid, &target, &loaded, &view.patches, own);
     let ended = Ended {
