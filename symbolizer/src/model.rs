@@ -23,6 +23,7 @@ pub(crate) mod metric;
 pub(crate) mod module_index;
 pub(crate) mod nearest;
 pub(crate) mod noise;
+pub(crate) mod pace;
 pub(crate) mod page_reading;
 pub(crate) mod part;
 pub(crate) mod peak;
