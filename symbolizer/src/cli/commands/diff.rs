@@ -4,14 +4,15 @@
 mod annotations;
 mod json;
 mod markdown;
+mod signed;
+mod table;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    By, Change, Count, Cut, Diff, DiffGraph, DiffSite, Differences, Input, InputError, Limit,
-    Measure, Moment, Pace, Profile, REAL, Reading, SourcePlace, Span, Unlike, View, note_life,
-    paired_difference_of_log,
+    By, Change, Count, Cut, DiffGraph, DiffSite, Differences, Input, InputError, Limit, Measure,
+    Moment, Profile, Reading, Span, Unlike, View, note_life, paired_difference_of_log,
 };
 
 use crate::cli::inputs::single_file::read;
@@ -28,9 +29,6 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
 use crate::cli::output::say;
-use crate::cli::output::table::{Align, Table};
-use crate::cli::output::width::stdout_width;
-use crate::cli::output::wrapped::write_wrapped;
 
 /// Show what changed between two profiles, two moments of one log, or two windows of it
 ///
@@ -396,7 +394,7 @@ fn show(
             None => {}
         }
         writeln!(out, "{heading}")?;
-        write_table(&diff, &changes, args.by, measure, out)?;
+        table::write(&diff, &changes, args.by, measure, out)?;
         if hidden > 0 {
             let hidden = Count(hidden as u64);
             writeln!(out, "  … and {hidden} more (-n 0 shows all)")?;
@@ -418,105 +416,4 @@ fn warn(unlike: &Unlike, force: bool) -> Result<(), Failure> {
         say::note(&format_args!("note: {remark}"));
     }
     Ok(())
-}
-
-/// Quantities of a metric as a table shows them: rates of growth by one unit of time.
-struct Signed {
-    metric: Measure,
-    pace: Pace,
-}
-
-impl Signed {
-    fn of(metric: Measure, changes: &[(&DiffSite, &Change)]) -> Signed {
-        let all = changes.iter().map(|(_, change)| change.difference().abs());
-        let pace = Pace::of(all.fold(0.0, f64::max));
-        Signed { metric, pace }
-    }
-
-    fn quantity(&self, value: f64) -> String {
-        match self.metric.is_growth() {
-            true => self.metric.quantity_at(value, self.pace),
-            false => self.metric.quantity(value),
-        }
-    }
-
-    fn difference(&self, value: f64) -> String {
-        let sign = if value < 0.0 { "-" } else { "+" };
-        format!("{sign}{}", self.quantity(value.abs()))
-    }
-}
-
-fn standard_error(signed: &Signed, change: &Change) -> String {
-    match change.is_unsure {
-        true => "?".into(),
-        false => signed.quantity(change.error()),
-    }
-}
-
-/// The difference in standard errors. An error of next to nothing makes a number that says no more
-/// than "certain".
-fn z_of(change: &Change) -> String {
-    match change.z() {
-        Some(z) if z.is_finite() && z >= 1000.0 => ">999".into(),
-        Some(z) if z.is_finite() && z <= -1000.0 => "<-999".into(),
-        Some(z) if z.is_finite() => format!("{z:.1}"),
-        _ => "-".into(),
-    }
-}
-
-/// Where a remark goes on that is too wide.
-const REMARK_INDENT: usize = 4;
-
-fn write_table(
-    diff: &Diff,
-    changes: &[(&DiffSite, &Change)],
-    by: Option<By>,
-    metric: Measure,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    if changes.is_empty() {
-        return writeln!(out, "  nothing differs in {metric}");
-    }
-    let signed = Signed::of(metric, changes);
-    let mut table = Table::new(&[
-        ("difference", Align::Right),
-        ("std. error", Align::Right),
-        ("z", Align::Right),
-        ("", Align::Left),
-        ("before", Align::Right),
-        ("after", Align::Right),
-        (
-            by.map_or("function", By::name),
-            match by {
-                None | Some(By::Function) => Align::Function,
-                Some(_) => Align::Left,
-            },
-        ),
-        (by.map_or("where", |_| ""), Align::Path),
-    ]);
-    // The verdict rests on these two.
-    const Z: usize = 2;
-    const STANDARD_ERROR: usize = 1;
-    table.spare(&[Z, STANDARD_ERROR]);
-    let row = |change: &Change, function: &str, module: &str| {
-        vec![
-            signed.difference(change.difference()),
-            standard_error(&signed, change),
-            z_of(change),
-            change.verdict().name().into(),
-            signed.quantity(change.before),
-            signed.quantity(change.after),
-            function.into(),
-            module.into(),
-        ]
-    };
-    table.row(row(&diff.total, "(all)", ""));
-    for (site, change) in changes {
-        let place = diff.places.get(*site).map(SourcePlace::to_string);
-        let place = place.as_ref().unwrap_or(&site.module);
-        table.row(row(change, &site.title(), place));
-    }
-    table.write(stdout_width(), out)?;
-    let remark = format!("  {metric}; z is the difference in standard errors, real from {REAL} on");
-    write_wrapped(&remark, REMARK_INDENT, stdout_width(), out)
 }

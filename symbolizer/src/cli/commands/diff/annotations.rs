@@ -5,7 +5,7 @@ use std::path::Path;
 
 use heapprof_symbolizer::{Change, Diff, DiffSite, Measure, Printable, SourceLine, Verdict};
 
-use crate::cli::commands::diff::{Signed, standard_error};
+use crate::cli::commands::diff::signed::{Signed, standard_error};
 
 /// Writes a notice with the total, and a warning for each site that grew by more than noise.
 pub(super) fn write(

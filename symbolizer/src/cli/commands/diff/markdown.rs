@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::{Change, Count, Diff, DiffSite, Measure, Printable, SourceLine, Unlike};
 
-use crate::cli::commands::diff::{Signed, standard_error, z_of};
+use crate::cli::commands::diff::signed::{Signed, standard_error, z_of};
 
 /// Writes the changes, largest first.
 pub(super) fn write(
