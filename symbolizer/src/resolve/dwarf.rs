@@ -15,6 +15,7 @@
 //! size of the file ([`Budget`]).
 
 mod budget;
+mod entry_names;
 mod functions;
 mod lines;
 mod pcs;
@@ -30,7 +31,8 @@ use super::locate::SearchPath;
 use super::names::Names;
 use super::report::{ModuleReport, Reason};
 use budget::Budget;
-use functions::{Chains, Elsewhere, RawName};
+use entry_names::{Elsewhere, RawName};
+use functions::Chains;
 use gimli::{EndianSlice, RunTimeEndian, Section, UnitRef};
 use rayon::prelude::*;
 use split::Split;

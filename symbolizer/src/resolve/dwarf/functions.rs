@@ -12,34 +12,14 @@
 //! The walk is flat, with a list of open scopes: nesting costs heap, never stack.
 
 use super::budget::{Budget, ReadError};
+use super::entry_names::{Elsewhere, NameAttributes, Naming, RawName};
 use super::lines::{FileNames, Row};
 use super::pcs::Pcs;
-use super::scopes::LazyScopes;
 use super::{Answer, Shared, Slice};
 use crate::resolve::frame::{Frame, MOST_INLINED};
 use crate::resolve::names::Names;
-use gimli::{AttributeValue, DebugInfoOffset, DwLang, UnitOffset, UnitRef};
+use gimli::{AttributeValue, DwLang, UnitOffset, UnitRef};
 use std::collections::HashMap;
-
-/// How often a name may be "as that other entry's"; compilers make 2 or 3 such steps.
-const MOST_HOPS: u32 = 16;
-
-/// A name as DWARF has it.
-#[derive(Clone)]
-pub(super) struct RawName {
-    /// The linker's name; where there is none, the bare one joined with the scopes it is in.
-    name: Shared,
-    /// The bare one, where there is no linker's name.
-    bare: Option<Shared>,
-}
-
-/// Entries outside of the unit that is walked.
-pub(super) trait Elsewhere: Sync {
-    /// The name of the entry at an offset of the same file's `.debug_info`.
-    fn name(&self, at: DebugInfoOffset, hops: u32) -> Option<RawName>;
-    /// The name of the entry at an offset of the supplementary file's `.debug_info`.
-    fn supplementary_name(&self, at: DebugInfoOffset, hops: u32) -> Option<RawName>;
-}
 
 /// The functions that the walk finds for each wanted address.
 pub(super) struct Chains {
@@ -171,13 +151,7 @@ pub(super) fn walk(
     budget: &Budget,
     chains: &mut Chains,
 ) -> Result<(), ReadError> {
-    let mut naming = Naming {
-        unit,
-        elsewhere,
-        names,
-        namespaces: LazyScopes::new(budget),
-        known: HashMap::new(),
-    };
+    let mut naming = Naming::new(unit, elsewhere, names, budget);
     let mut scopes: Vec<Scope> = Vec::new();
     let mut functions = 0;
     let mut mangles = false;
@@ -238,7 +212,7 @@ pub(super) fn walk(
             _ if hits.is_empty() => None,
             Some(outer) if !is_function => {
                 budget.spend(hits.len() as u64)?;
-                chains.add_inlined(&hits, outer, || naming.inlined(at, &entry));
+                chains.add_inlined(&hits, outer, || entry.inlined(at, &mut naming));
                 Some(Open {
                     level: outer.level + 1,
                     ..outer
@@ -247,7 +221,9 @@ pub(super) fn walk(
             _ => {
                 budget.spend(hits.len() as u64)?;
                 functions += 1;
-                chains.add_function(&hits, functions, || naming.physical(at, &entry, mangles));
+                chains.add_function(&hits, functions, || {
+                    entry.physical(at, &mut naming, mangles)
+                });
                 Some(Open {
                     function: functions,
                     level: 0,
@@ -310,14 +286,6 @@ struct Entry<'d> {
     call_column: Option<u32>,
 }
 
-#[derive(Default)]
-struct NameAttributes<'d> {
-    linkage: Option<AttributeValue<Slice<'d>>>,
-    bare: Option<AttributeValue<Slice<'d>>>,
-    /// The entry that this one is an instance or the definition of.
-    origin: Option<AttributeValue<Slice<'d>>>,
-}
-
 impl<'d> Entry<'d> {
     fn note(
         &mut self,
@@ -346,138 +314,9 @@ impl<'d> Entry<'d> {
         }
         Ok(())
     }
-}
 
-impl<'d> NameAttributes<'d> {
-    fn note(&mut self, attribute: &gimli::Attribute<Slice<'d>>) {
-        match attribute.name() {
-            gimli::DW_AT_linkage_name | gimli::DW_AT_MIPS_linkage_name => {
-                self.linkage = Some(attribute.value())
-            }
-            gimli::DW_AT_name => self.bare = Some(attribute.value()),
-            gimli::DW_AT_abstract_origin | gimli::DW_AT_specification => {
-                self.origin = Some(attribute.value())
-            }
-            _ => {}
-        }
-    }
-
-    /// The linkage name of the entry (at `at`) or of what it is an instance of; else the bare name
-    /// nearest to it, joined with the scopes around it.
-    fn resolve(
-        &self,
-        unit: UnitRef<'_, Slice<'d>>,
-        at: UnitOffset,
-        names: &Names,
-        scopes: &LazyScopes<'_>,
-        follow: impl FnOnce(AttributeValue<Slice<'d>>) -> Option<RawName>,
-    ) -> Option<RawName> {
-        let text = |value| unit.attr_string(value).ok().filter(|text| !text.is_empty());
-        let interned = |bytes: &[u8]| {
-            let name = names.function(bytes);
-            scopes.pay_for(name.raw()).map(|()| name)
-        };
-        if let Some(linkage) = self.linkage.and_then(text) {
-            let generic = match leaves_generics_out(linkage.slice()) {
-                true => self
-                    .bare
-                    .and_then(text)
-                    .filter(|bare| bare.slice().contains(&b'<')),
-                false => None,
-            };
-            let name = match generic {
-                Some(bare) => names.generic_function(linkage.slice(), bare.slice()),
-                None => names.function(linkage.slice()),
-            };
-            scopes.pay_for(name.raw())?;
-            return Some(RawName { name, bare: None });
-        }
-        // The origin of an instance stands in its scope; the instance stands anywhere.
-        self.origin.and_then(follow).or_else(|| {
-            let bare = interned(self.bare.and_then(text)?.slice())?;
-            let name = match scopes.of(unit).around(unit, at) {
-                Some(scope) => interned(format!("{scope}::{}", bare.raw()).as_bytes())?,
-                None => Shared::clone(&bare),
-            };
-            Some(RawName {
-                name,
-                bare: Some(bare),
-            })
-        })
-    }
-}
-
-/// Rust's older mangling: `_ZN…17h` with sixteen digits, `E`. It says `Vec<T,A>` of every vector.
-fn leaves_generics_out(linkage: &[u8]) -> bool {
-    let hash = linkage.len().checked_sub(20).map(|at| &linkage[at..at + 3]);
-    linkage.starts_with(b"_ZN") && hash == Some(b"17h") && linkage.ends_with(b"E")
-}
-
-/// Names of one unit's functions; those referred to are remembered, for one function is inlined in
-/// many places.
-struct Naming<'u, 'd, 'n> {
-    unit: UnitRef<'u, Slice<'d>>,
-    elsewhere: Option<&'n dyn Elsewhere>,
-    names: &'n Names,
-    namespaces: LazyScopes<'n>,
-    known: HashMap<Referred, Option<RawName>>,
-}
-
-/// The entry that a reference means.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Referred {
-    Unit(UnitOffset),
-    File(DebugInfoOffset),
-    Supplementary(DebugInfoOffset),
-}
-
-impl Referred {
-    fn of(value: AttributeValue<Slice<'_>>) -> Option<Referred> {
-        match value {
-            AttributeValue::UnitRef(at) => Some(Referred::Unit(at)),
-            AttributeValue::DebugInfoRef(at) => Some(Referred::File(at)),
-            AttributeValue::DebugInfoRefSup(at) => Some(Referred::Supplementary(at)),
-            _ => None,
-        }
-    }
-
-    fn name(
-        self,
-        unit: UnitRef<'_, Slice<'_>>,
-        elsewhere: Option<&dyn Elsewhere>,
-        names: &Names,
-        scopes: &LazyScopes<'_>,
-        hops: u32,
-    ) -> Option<RawName> {
-        let hops = hops.checked_sub(1)?;
-        match self {
-            Referred::Unit(at) => name_at(unit, at, elsewhere, names, scopes, hops).ok()?,
-            Referred::File(at) => elsewhere?.name(at, hops),
-            Referred::Supplementary(at) => elsewhere?.supplementary_name(at, hops),
-        }
-    }
-}
-
-impl<'d> Naming<'_, 'd, '_> {
-    fn of(&mut self, at: UnitOffset, attributes: &NameAttributes<'d>) -> Option<RawName> {
-        let Naming {
-            unit,
-            elsewhere,
-            names,
-            namespaces,
-            known,
-        } = self;
-        attributes.resolve(*unit, at, names, namespaces, |origin| {
-            let origin = Referred::of(origin)?;
-            known
-                .entry(origin)
-                .or_insert_with(|| origin.name(*unit, *elsewhere, names, namespaces, MOST_HOPS))
-                .clone()
-        })
-    }
-
-    fn physical(&mut self, at: UnitOffset, entry: &Entry<'d>, mangles: bool) -> Physical {
-        match self.of(at, &entry.naming) {
+    fn physical(&self, at: UnitOffset, naming: &mut Naming<'_, 'd, '_>, mangles: bool) -> Physical {
+        match naming.of(at, &self.naming) {
             Some(RawName { name, bare }) => Physical {
                 name: Some(name),
                 partial: bare.filter(|_| mangles),
@@ -489,36 +328,14 @@ impl<'d> Naming<'_, 'd, '_> {
         }
     }
 
-    fn inlined(&mut self, at: UnitOffset, entry: &Entry<'d>) -> Inlined {
+    fn inlined(&self, at: UnitOffset, naming: &mut Naming<'_, 'd, '_>) -> Inlined {
         Inlined {
-            name: self.of(at, &entry.naming).map(|name| name.name),
-            call_file: entry.call_file,
-            call_line: entry.call_line,
-            call_column: entry.call_column,
+            name: naming.of(at, &self.naming).map(|name| name.name),
+            call_file: self.call_file,
+            call_line: self.call_line,
+            call_column: self.call_column,
         }
     }
-}
-
-/// The name of the entry at an offset of `unit`.
-pub(super) fn name_at(
-    unit: UnitRef<'_, Slice<'_>>,
-    at: UnitOffset,
-    elsewhere: Option<&dyn Elsewhere>,
-    names: &Names,
-    scopes: &LazyScopes<'_>,
-    hops: u32,
-) -> Result<Option<RawName>, gimli::Error> {
-    let mut entries = unit.entries_raw(Some(at))?;
-    let Some(abbreviation) = entries.read_abbreviation()? else {
-        return Ok(None);
-    };
-    let mut attributes = NameAttributes::default();
-    for &spec in abbreviation.attributes() {
-        attributes.note(&entries.read_attribute(spec)?);
-    }
-    Ok(attributes.resolve(unit, at, names, scopes, |origin| {
-        Referred::of(origin)?.name(unit, elsewhere, names, scopes, hops)
-    }))
 }
 
 /// Returns true if a function's linkage name says more than its bare name in this language.

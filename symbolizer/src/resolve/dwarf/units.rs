@@ -6,7 +6,7 @@
 //! are needed again and again.
 
 use super::budget::{Budget, ReadError};
-use super::functions::{Elsewhere, RawName, name_at};
+use super::entry_names::{Elsewhere, RawName, name_at};
 use super::pcs::Pcs;
 use super::scopes::{LazyScopes, Scopes};
 use super::{Dwarf, Slice, lines};
