@@ -10,7 +10,9 @@ use std::ffi::{CStr, c_char, c_int};
 
 use crate::allocator;
 use crate::hooks::taps::{self, TapOutcome};
-use crate::hooks::{early_heap, malloc, mappings, next_fast, operators, thread_creation};
+use crate::hooks::{
+    early_heap, malloc, mapping_changes, mappings, next_fast, operators, thread_creation,
+};
 use crate::host::foreign_allocators::{self, MallocOwner};
 use crate::host::{
     atfork, dlopen, exec, exit, main_thread, namespaces, privilege_drop, raw_syscalls, reexec,
@@ -189,7 +191,7 @@ extern "C" fn construct(
     exit::register(exit_timeout_ns);
     byte_count::begin(entered.thread);
     phase::begin();
-    mappings::begin(mmap_from, is_own_allocator_alone);
+    mapping_changes::begin(mmap_from, is_own_allocator_alone);
     if watches {
         taps::opened_libraries::prepare();
         dlopen::watch(dlopen::Watcher {

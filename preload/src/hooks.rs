@@ -18,6 +18,7 @@
 //! | what the program may call to control the profiler | `c_api.rs` |
 //! | allocators that are linked into the program | `taps.rs` |
 //! | the functions that map memory | `mappings.rs` |
+//! | the records of mappings | `mapping_changes.rs` |
 //! | the function that makes threads | `thread_creation.rs` |
 //! | what an allocator of the program's own may call to report its blocks | `pool.rs` |
 //!
@@ -41,6 +42,8 @@ pub(crate) mod mallinfo;
 pub(crate) mod malloc;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod malloc_fast;
+#[cfg(not(feature = "attach"))]
+pub(crate) mod mapping_changes;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod mappings;
 #[cfg(not(feature = "attach"))]

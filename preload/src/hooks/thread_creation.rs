@@ -13,7 +13,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::arch::entry_stubs::with_caller;
 use crate::hooks::entry::wrapped_entry;
-use crate::hooks::mappings;
+use crate::hooks::mapping_changes;
 use crate::os::errno;
 use crate::os::next_symbol::NextSymbol;
 use crate::os::thread_shims;
@@ -66,16 +66,16 @@ unsafe extern "C-unwind" fn pthread_create_called_from(
     let create: Create = unsafe { std::mem::transmute(real) };
     // The caller may destroy them, or the new thread may.
     // SAFETY: the caller's promise.
-    let is_of_program = mappings::are_recorded() && unsafe { has_own_stack(attributes) };
+    let is_of_program = mapping_changes::are_recorded() && unsafe { has_own_stack(attributes) };
     // SAFETY: the caller's promise.
     let error = unsafe { create(thread, attributes, start, argument) };
-    if error == 0 && mappings::are_recorded() && !is_of_program && !is_ours {
+    if error == 0 && mapping_changes::are_recorded() && !is_of_program && !is_ours {
         let descriptor = errno::preserve(|| descriptor_at(thread));
         if let Some(descriptor) = descriptor {
             // SAFETY: the first half passed its own registers.
             let here = unsafe { WalkStart::caller(sp, bp) };
             let entry = wrapped_entry!("__real_pthread_create");
-            mappings::on_thread_made(entry, descriptor, here);
+            mapping_changes::on_thread_made(entry, descriptor, here);
         }
     }
     error
