@@ -3,6 +3,7 @@
 //! | concept | file |
 //! | --- | --- |
 //! | the walk, and its caches that are too large for a stack | `walk.rs`, `walker.rs` |
+//! | the addresses at which a walk ends, or goes on in another way | `known_code.rs` |
 //! | the stack that may be read, and all threads' stacks | `stack_bounds.rs`, `thread_stacks.rs` |
 //! | the module of an address, known or new | `modules.rs`, `module_lookup.rs` |
 //! | the unwind table of a module, and an entry | `elf_image.rs`, `eh_frame.rs`, `cfi_storage.rs` |
@@ -20,6 +21,7 @@ pub(crate) mod checked_read;
 pub(crate) mod eh_frame;
 pub(crate) mod elf_image;
 pub(crate) mod jit_ranges;
+pub(crate) mod known_code;
 pub(crate) mod module_events;
 pub(crate) mod module_lookup;
 pub(crate) mod modules;

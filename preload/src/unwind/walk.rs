@@ -9,17 +9,16 @@
 //! number of frames has a limit. It ends with a reason.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use framehop::{CacheNative, Error, FrameAddress, UnwindRegsNative, Unwinder};
 use heapprof_core::{Cursor, Frame, MemoHit, Rule};
 use heapprof_format::WalkEnd;
 
 use crate::arch::signal_frame;
-use crate::os::{libc_trampolines, link_map, sys};
 use crate::state::thread::Entered;
 use crate::unwind::cfi_storage::CfiStorage;
 use crate::unwind::jit_ranges;
+use crate::unwind::known_code;
 use crate::unwind::modules::{self, Hazard};
 #[cfg(target_env = "musl")]
 use crate::unwind::musl_code;
@@ -77,67 +76,12 @@ macro_rules! current_registers {
 }
 pub(crate) use current_registers;
 
-/// Address of libc's signal return trampoline, to which handlers return.
-static SIGNAL_RETURN: AtomicU64 = AtomicU64::new(0);
-/// Return address of functions that run in a context of `makecontext`: the root of such a stack. It
-/// is the first address of a function, so no unwind table covers the address before it.
-static CONTEXT_ROOT: AtomicU64 = AtomicU64::new(0);
-/// The loader's code. Its entry has no unwind table. A walk that ends there has reached the root,
-/// in a thread that still runs constructors.
-static LOADER: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// The code of libc's `dl_iterate_phdr`, which calls the program's code while it holds a lock of
-/// the loader.
-static DL_ITERATE_PHDR: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// Our own code, whose frames are not recorded.
-static OWN: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-
 /// At boot: learns the addresses that walks need. `depth` is in frames of the program.
 pub(crate) fn prepare(depth: u32) {
     walker::set_depth(depth);
-    // SAFETY: no thread replaces a snapshot at boot.
-    let snapshot = unsafe { modules::current().as_ref() };
-    if let Some(own) = snapshot.and_then(|s| s.find(prepare as *const () as u64)) {
-        OWN[0].store(own.range.start, Ordering::Relaxed);
-        OWN[1].store(own.range.end, Ordering::Relaxed);
-    }
-    // SAFETY: reads a number of the auxiliary vector.
-    let loader = match unsafe { libc::getauxval(libc::AT_BASE) } {
-        0 => link_map::start_of_loader(), // the loader was asked to run the program
-        base => base,
-    };
-    if let Some(loader) = snapshot.and_then(|s| s.find(loader)) {
-        LOADER[0].store(loader.range.start, Ordering::Relaxed);
-        LOADER[1].store(loader.range.end, Ordering::Relaxed);
-    }
-    if let Some(code) = libc_trampolines::code_in_libc(c"dl_iterate_phdr") {
-        DL_ITERATE_PHDR[0].store(code.start as u64, Ordering::Relaxed);
-        DL_ITERATE_PHDR[1].store(code.end as u64, Ordering::Relaxed);
-    }
-    SIGNAL_RETURN.store(signal_return().unwrap_or(0), Ordering::Relaxed);
-    CONTEXT_ROOT.store(context_root().unwrap_or(0), Ordering::Relaxed);
+    known_code::prepare();
     #[cfg(target_env = "musl")]
     musl_code::prepare();
-}
-
-/// Returns the root of contexts, from a context that is made and never entered.
-#[cold]
-#[inline(never)]
-fn context_root() -> Option<u64> {
-    extern "C" fn nobody() {}
-    let code = libc_trampolines::code_in_libc(c"makecontext")?;
-    // SAFETY: libc's own function, which has this type.
-    let makecontext: unsafe extern "C" fn(*mut libc::ucontext_t, extern "C" fn(), i32, ...) =
-        unsafe { std::mem::transmute(code.start) };
-    let mut stack = [0_u64; 32];
-    // SAFETY: numbers and null pointers; the context is not entered.
-    let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
-    context.uc_stack.ss_sp = stack.as_mut_ptr().cast();
-    context.uc_stack.ss_size = size_of_val(&stack);
-    // SAFETY: a context and a stack of our own. The call writes to the stack's last three words.
-    unsafe { makecontext(&raw mut context, nobody, 0) };
-    let top = signal_frame::stack_pointer_of(&context) as usize;
-    let word = top.checked_sub(stack.as_ptr() as usize)? / 8;
-    std::hint::black_box(&stack).get(word).copied()
 }
 
 /// Returns true if `dl_iterate_phdr` is among this thread's callers. It holds a lock that a thread
@@ -151,35 +95,9 @@ pub(crate) fn is_in_dl_iterate_phdr(
     start: WalkStart,
 ) -> bool {
     walk(entered, walker, hazard, 0, start);
-    let [start, end] = DL_ITERATE_PHDR
-        .each_ref()
-        .map(|it| it.load(Ordering::Relaxed));
+    let code = known_code::dl_iterate_phdr();
     let mut frames = walker.memos.chosen().innermost_first();
-    frames.any(|frame| (start..end).contains(&frame.address))
-}
-
-/// Returns the signal return trampoline. glibc passes its address to the kernel with every
-/// sigaction, even one that changes nothing. So this sets a signal's present disposition again, and
-/// reads the kernel's copy. There is no other way to find the trampoline: it has no symbol, and
-/// framehop cannot use its unwind table. Finally the kernel's copy is restored, because programs
-/// would see an additional flag.
-fn signal_return() -> Option<u64> {
-    let signal = libc::SIGRTMAX();
-    let before = sys::sigaction_of(signal)?;
-    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: at boot, before the program's first thread. Reads the disposition of an unused signal
-    // into our own struct, and sets it to the same value.
-    unsafe {
-        if libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) != 0 {
-            return None;
-        }
-        libc::sigaction(signal, action.as_ptr(), std::ptr::null_mut());
-    }
-    let told = sys::sigaction_of(signal);
-    // SAFETY: the action was read above, at boot, when no other thread exists.
-    unsafe { sys::restore_sigaction(signal, &before) };
-    told.map(|action| action.restorer)
-        .filter(|&restorer| restorer != 0)
+    frames.any(|frame| code.contains(&frame.address))
 }
 
 /// Walks the stack of this thread from `start`. `entry`, a PC inside the called allocation
@@ -255,7 +173,7 @@ fn walk_frames(
     place: Cursor,
     stack: ReadableStack,
 ) -> Walked {
-    let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
+    let own = known_code::own();
     let mut walk = Walk {
         place,
         stack,
@@ -263,8 +181,8 @@ fn walk_frames(
         module_number: 0,
         own,
         depth: walker::depth(),
-        signal_return: SIGNAL_RETURN.load(Ordering::Relaxed),
-        context_root: CONTEXT_ROOT.load(Ordering::Relaxed),
+        signal_return: known_code::signal_return(),
+        context_root: known_code::context_root(),
     };
     let (mut has_revalidated, mut has_begun) = (false, false);
     loop {
@@ -454,9 +372,7 @@ impl Walk {
                 Err(Error::DidNotAdvance) => return Pause::End(WalkEnd::NotAdvancing),
                 // framehop falls back to frame pointers if a table has no entry.
                 Err(Error::FramepointerUnwindingMovedBackwards | Error::IntegerOverflow) => {
-                    let loader =
-                        LOADER[0].load(Ordering::Relaxed)..LOADER[1].load(Ordering::Relaxed);
-                    return Pause::End(match loader.contains(&lookup) {
+                    return Pause::End(match known_code::loader().contains(&lookup) {
                         true => WalkEnd::Root,
                         false => WalkEnd::NoRule,
                     });

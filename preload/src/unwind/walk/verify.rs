@@ -11,9 +11,10 @@ use framehop::{UnwindRegsNative, Unwinder};
 use heapprof_core::{Cursor, Frame, Kind, StackHasher};
 use heapprof_format::WalkEnd;
 
-use super::{CONTEXT_ROOT, OWN, SIGNAL_RETURN, WalkStart, place_of_code};
+use super::{WalkStart, place_of_code};
 use crate::os::diagnostics::say;
 use crate::state::thread::Entered;
+use crate::unwind::known_code;
 use crate::unwind::modules::Hazard;
 use crate::unwind::stack_bounds::ReadableStack;
 use crate::unwind::walker::Walker;
@@ -40,14 +41,14 @@ pub(crate) fn verify(
     if memo.why_ended() != WalkEnd::Root {
         return;
     }
-    let own = OWN[0].load(Ordering::Relaxed)..OWN[1].load(Ordering::Relaxed);
+    let own = known_code::own();
     let mut stack = ReadableStack::around(entered.thread, place.sp);
     let Some(snapshot) = hazard.protect() else {
         return;
     };
     let mut left = found.iter();
     loop {
-        if place.returns && place.address == CONTEXT_ROOT.load(Ordering::Relaxed) {
+        if place.returns && place.address == known_code::context_root() {
             break;
         }
         let lookup = place.address.wrapping_sub(u64::from(place.returns));
@@ -100,7 +101,7 @@ pub(crate) fn verify(
             .unwinder
             .unwind_frame(at, &mut regs, &mut walker.cache, read);
         match caller {
-            Ok(Some(address)) if address == SIGNAL_RETURN.load(Ordering::Relaxed) => return,
+            Ok(Some(address)) if address == known_code::signal_return() => return,
             Ok(Some(address)) if address != 0 => {
                 place = Cursor {
                     address,
