@@ -206,7 +206,7 @@ impl History {
 
     /// The block of that id went, and goes out of the ledger. Returns the ledger's sample, if the
     /// block is known and counts.
-    pub(crate) fn went(
+    pub(crate) fn block_ended(
         &mut self,
         ledger: &mut Ledger,
         id: u64,

@@ -582,3 +582,50 @@ fn a_marker_has_a_reading_of_its_own_behind_a_regular_one() {
         );
     }
 }
+
+/// Frees its blocks of 100 MiB a quarter of a second after it has touched them, and goes on.
+const SHRINKS: &str = r#"
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    static char *volatile kept[100];
+    static void goes_on(int times) {
+        while (times--) {
+            free(kept[0]);
+            kept[0] = malloc(1 << 20);
+            usleep(10000);
+        }
+    }
+    int main(void) {
+        for (int i = 0; i < 100; i++) memset(kept[i] = malloc(1 << 20), 1, 1 << 20);
+        goes_on(25);
+        for (int i = 1; i < 100; i++) free(kept[i]);
+        goes_on(100);
+        return 0;
+    }
+"#;
+
+/// The last reading has no detail of its own. The mappings of the program's allocator are those of
+/// the detail less what has gone since. No line has memory that is gone.
+#[test]
+fn what_the_programs_own_allocator_has_given_back_is_in_no_line() {
+    let ran = Run::compiled("shrinks", SHRINKS, &[])
+        .interval(1)
+        .env("HEAPPROF_ALLOCATOR", "program")
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
+        .run()
+        .well();
+    let log = ran.log();
+    let details: Vec<_> = log.readings().filter(|it| it.is_whole()).collect();
+    let most = |field| details.iter().filter_map(|it| it.get(field)).max();
+    let mapped = most(MemoryField::MappedUnrecorded).unwrap() as f64;
+    let is_old = !log.readings().last().unwrap().is_whole();
+    assert!(mapped > 80.0 * MIB && is_old, "{mapped}, {details:?}");
+    let (lines, resident) = waterfall(&ran, "end");
+    assert!(resident < 30.0 * MIB);
+    let rest = lines["mapped_rest"];
+    assert!(rest < resident, "{rest} of {resident}");
+    let untouched = lines["untouched"] + lines["profiler"];
+    assert!(untouched > -MIB, "{lines:?}");
+    assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
+}

@@ -58,7 +58,8 @@ impl Told {
     }
 
     fn free(&mut self, id: u64, time_ns: u64) {
-        self.history.went(&mut self.ledger, id, time_ns, End::Freed);
+        self.history
+            .block_ended(&mut self.ledger, id, time_ns, End::Freed);
     }
 
     fn finish(self, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {

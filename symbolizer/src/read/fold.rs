@@ -295,17 +295,17 @@ impl Fold {
         }
         self.records += 1;
         match event {
-            Event::Alloc(alloc) => self.came(&alloc),
-            Event::Free(free) => self.went(&free),
+            Event::Alloc(alloc) => self.take_allocation(&alloc),
+            Event::Free(free) => self.take_free(&free),
         }
     }
 
-    fn came(&mut self, alloc: &Alloc) {
+    fn take_allocation(&mut self, alloc: &Alloc) {
         self.alloc(alloc);
         self.draw_on(alloc.time_ns, is_inherited(alloc));
     }
 
-    fn went(&mut self, free: &Free) {
+    fn take_free(&mut self, free: &Free) {
         self.free(free);
         self.draw_on(free.time_ns, false);
     }
@@ -335,7 +335,7 @@ impl Fold {
         self.average_free(free);
         let (id, time_ns) = (free.id, free.time_ns);
         let known = match &mut self.history {
-            Some(history) => history.went(&mut self.ledger, id, time_ns, end),
+            Some(history) => history.block_ended(&mut self.ledger, id, time_ns, end),
             None => self.ledger.free(id),
         };
         match known {
@@ -366,8 +366,8 @@ impl Fold {
             return;
         }
         match record {
-            Record::Alloc(alloc) => self.came(&alloc),
-            Record::Free(free) => self.went(&free),
+            Record::Alloc(alloc) => self.take_allocation(&alloc),
+            Record::Free(free) => self.take_free(&free),
             Record::Stack(stack) => self.stack(stack),
             Record::Module(module) => self.module(module),
             Record::Code(code) => self.code(code),
@@ -598,7 +598,7 @@ impl Fold {
             return;
         }
         let (row, index) = self.row(alloc);
-        let came = Allocation {
+        let allocation = Allocation {
             id: alloc.id,
             stack: index,
             thread: alloc.thread,
@@ -611,7 +611,7 @@ impl Fold {
         if is_before {
             if let Some(history) = &mut self.history {
                 let live = self.ledger.sample(row, alloc.size, alloc.interval);
-                history.alloc_before(&came, live);
+                history.alloc_before(&allocation, live);
             }
             return;
         }
@@ -622,7 +622,7 @@ impl Fold {
             // It remembers the block for the ledger, too.
             Some(history) => {
                 let live = self.ledger.sample(row, alloc.size, alloc.interval);
-                history.alloc(&mut self.ledger, &came, live)
+                history.alloc(&mut self.ledger, &allocation, live)
             }
             None => {
                 let ledger = &mut self.ledger;
@@ -646,7 +646,7 @@ impl Fold {
             };
         }
         if let Some(paired) = &mut self.paired {
-            paired.alloc(&came, self.records);
+            paired.alloc(&allocation, self.records);
         }
         self.keeper.alloc(alloc, index, row);
     }

@@ -133,13 +133,13 @@ impl Moment {
     /// A block that is in use at both moments adds nothing to it. So the variance is at most the
     /// sum of the two, and at most that of all blocks that came and went in between.
     fn most_error_until(&self, later: &Moment) -> f64 {
-        let came = later.allocated_variance - self.allocated_variance;
-        let went = came - (later.in_use_variance - self.in_use_variance);
+        let allocated = later.allocated_variance - self.allocated_variance;
+        let freed = allocated - (later.in_use_variance - self.in_use_variance);
         let both = self.in_use_variance + later.in_use_variance;
-        // A log that begins anew has allocated less than before.
-        let is_one_log = came >= 0.0 && went >= 0.0;
+        // A log that begins anew has fewer allocations than before.
+        let is_one_log = allocated >= 0.0 && freed >= 0.0;
         if is_one_log {
-            both.min(came + went).sqrt()
+            both.min(allocated + freed).sqrt()
         } else {
             both.sqrt()
         }

@@ -181,15 +181,15 @@ impl CheckpointState {
                 }
                 Record::Module(module) => {
                     let visit = Visit {
-                        came: (place, module.time_ns),
+                        loaded: (place, module.time_ns),
                         gone: None,
                     };
                     if let Some(earlier) = visits.insert(module.number, visit)
-                        && let (came, Some(gone)) = (earlier.came, earlier.gone)
+                        && let (loaded, Some(gone)) = (earlier.loaded, earlier.gone)
                         && gone.1 + LATE_NS < self.reached_ns
-                        && !is_any_from(came.1, gone.1)
+                        && !is_any_from(loaded.1, gone.1)
                     {
-                        is_kept[came.0] = false;
+                        is_kept[loaded.0] = false;
                         is_kept[gone.0] = false;
                     }
                 }
@@ -427,7 +427,7 @@ fn moment(entry: &CoarseEntry) -> Record {
 
 /// Records that a module was loaded, and that it was gone: their places, and when.
 struct Visit {
-    came: (usize, u64),
+    loaded: (usize, u64),
     gone: Option<(usize, u64)>,
 }
 
