@@ -182,6 +182,15 @@ impl MemoryReading {
         }
     }
 
+    /// Returns the name of the cgroup's limit. Version 1 of cgroups does not count how often
+    /// `memory.high` was exceeded.
+    pub fn cgroup_limit(&self) -> &'static str {
+        match self.get(MemoryField::CgroupHighEvents) {
+            None => "the cgroup's memory.limit_in_bytes",
+            Some(_) => "the cgroup's memory.max",
+        }
+    }
+
     /// Returns a field's value, if it is known.
     pub fn get(&self, field: MemoryField) -> Option<u64> {
         let is_known = self.mask >> (field as u8) & 1 == 1;

@@ -81,6 +81,7 @@ fn growing(folder: &tempfile::TempDir) -> String {
         }
         if tick == 2999 {
             let mut reading = MemoryReading::at(history.now);
+            reading.set(MemoryField::CgroupHighEvents, 0); // of version 2
             reading.set(MemoryField::CgroupMax, 100 << 20);
             reading.set(MemoryField::CgroupUsed, 40 << 20);
             history.encoder.record(&Record::Memory(Box::new(reading)));

@@ -9,6 +9,7 @@ use crate::explain_coarse::{Blocks, DETAIL, END, KB, MINUTE, leak, log_with};
 /// The forecast in words of a limit with so much room, and the document.
 fn explained(stacks: &[Blocks], room: u64, every: usize, records: &[Record]) -> (String, Value) {
     let mut reading = MemoryReading::at(DETAIL * 10 * MINUTE);
+    reading.set(MemoryField::CgroupHighEvents, 0); // of version 2
     reading.set(MemoryField::CgroupMax, 1 << 30);
     reading.set(MemoryField::CgroupUsed, (1 << 30) - room);
     let reading = Record::Memory(Box::new(reading));

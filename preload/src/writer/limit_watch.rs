@@ -126,10 +126,8 @@ impl LimitWatch {
         let Some(Use { limit, used, most }) = nearest_in(reading) else {
             return Vec::new();
         };
-        let is_one = reading.get(Field::CgroupHighEvents).is_none();
         let name = match limit {
-            Limit::CgroupMax if is_one => "the cgroup's memory.limit_in_bytes",
-            Limit::CgroupMax => "the cgroup's memory.max",
+            Limit::CgroupMax => reading.cgroup_limit(),
             Limit::CgroupHigh => "the cgroup's memory.high",
             Limit::AddressSpace => "the address space (RLIMIT_AS)",
         };

@@ -71,8 +71,13 @@ impl Mappings {
         names
     }
 
-    /// Sets what each stack has mapped. A stack that has nothing mapped has no line.
-    pub(crate) fn set_mapped(&mut self, mapped: &NumberMap<u32, u64>) {
+    /// Sets what each stack has mapped. A stack that has nothing mapped has no line. `names` are
+    /// those that readings of other times have told.
+    pub(crate) fn set_mapped(
+        &mut self,
+        mapped: &NumberMap<u32, u64>,
+        names: &NumberMap<u32, String>,
+    ) {
         let mut unread = mapped.clone();
         self.lines.retain_mut(|line| {
             let Some(stack) = line.stack else { return true };
@@ -86,7 +91,7 @@ impl Mappings {
         self.lines
             .extend(unread.into_iter().map(|(stack, mapped)| MappedLine {
                 stack: Some(stack),
-                name: UNREAD.to_owned(),
+                name: names.get(&stack).map_or(UNREAD, String::as_str).to_owned(),
                 mapped,
                 resident: 0,
             }));
@@ -118,8 +123,9 @@ mod tests {
         ] {
             mappings.add_read(stack, name.into(), 100, resident);
         }
-        let mapped = NumberMap::from_iter([(1, 150), (3, 70)]);
-        mappings.set_mapped(&mapped);
+        let mapped = NumberMap::from_iter([(1, 150), (3, 70), (4, 60)]);
+        let names = NumberMap::from_iter([(1, "/old".to_owned()), (4, "/earlier".to_owned())]);
+        mappings.set_mapped(&mapped, &names);
         assert_eq!(
             mappings.lines,
             [
@@ -127,6 +133,7 @@ mod tests {
                 line(None, "[heap]", 100, 40),
                 line(None, "[anonymous]", 100, 20),
                 line(Some(3), UNREAD, 70, 0),
+                line(Some(4), "/earlier", 60, 0),
             ]
         );
     }

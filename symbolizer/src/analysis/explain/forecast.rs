@@ -52,7 +52,7 @@ impl Forecast {
         let get = |field| reading.get(field);
         let limits = [
             (
-                "the cgroup's memory.max",
+                reading.cgroup_limit(),
                 MemoryField::CgroupMax,
                 MemoryField::CgroupUsed,
             ),
@@ -118,6 +118,7 @@ mod tests {
 
     fn reading(max: u64, used: u64) -> MemoryReading {
         let mut reading = MemoryReading::at(0);
+        reading.set(MemoryField::CgroupHighEvents, 0); // of version 2
         reading.set(MemoryField::CgroupMax, max);
         reading.set(MemoryField::CgroupUsed, used);
         reading
@@ -157,6 +158,15 @@ mod tests {
         assert_eq!(words(100.0), format!("{all}{grown}"));
         let unknown = "not reached before 6 min at this rate, if at all";
         assert_eq!(words(400.0), format!("{all}{unknown}"));
+    }
+
+    #[test]
+    fn a_cgroup_of_version_1_has_another_limit() {
+        let mut reading = MemoryReading::at(0);
+        reading.set(MemoryField::CgroupMax, 1000);
+        reading.set(MemoryField::CgroupUsed, 10);
+        let forecast = Forecast::of(&reading, &grows_by(10.0, 0.0)).unwrap();
+        assert_eq!(forecast.limit, "the cgroup's memory.limit_in_bytes");
     }
 
     #[test]

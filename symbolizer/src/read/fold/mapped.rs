@@ -19,6 +19,8 @@ pub(crate) struct MappedFold {
     /// The index of the stack that mapped a range.
     ranges: AddressMap<u32>,
     moment: Option<MappedMemory>,
+    /// The last name of each stack's mappings, by the stack's number in the log.
+    names: NumberMap<u32, String>,
 }
 
 impl Default for MappedFold {
@@ -26,6 +28,7 @@ impl Default for MappedFold {
         MappedFold {
             ranges: AddressMap::new(MOST_RANGES),
             moment: None,
+            names: NumberMap::default(),
         }
     }
 }
@@ -44,6 +47,11 @@ impl MappedFold {
 
     /// Takes a moment: the one that is nearest to the end of the span is kept.
     pub(crate) fn moment(&mut self, moment: MappedMemory, end_ns: u64) {
+        for part in moment.parts.iter().rev() {
+            if let Some(stack) = part.stack {
+                self.names.insert(stack, part.name.clone());
+            }
+        }
         let nearness = |it: &MappedMemory| nearest::rank(it.time_ns, end_ns);
         let kept = self.moment.as_ref();
         if kept.is_none_or(|kept| nearness(&moment) < nearness(kept)) {
@@ -65,7 +73,12 @@ impl MappedFold {
         for (range, stack) in self.ranges.pieces() {
             *mapped.entry(stack).or_default() += range.end - range.start;
         }
-        mappings.set_mapped(&mapped);
+        let names = self.names.iter();
+        let of_index = |(number, name): (&u32, &String)| {
+            let index = stack_of.get(number).copied();
+            index.map(|index| (index, name.clone()))
+        };
+        mappings.set_mapped(&mapped, &names.filter_map(of_index).collect());
         mappings
     }
 }
