@@ -138,6 +138,9 @@ fields! {
     MetadataUntouched = 37, "metadata_untouched";
     /// The part in [`OwnArena`](MemoryField::OwnArena).
     OwnUntouched = 38, "own_untouched";
+    /// Part of [`CgroupUsed`](MemoryField::CgroupUsed) in pages of files, which the kernel takes
+    /// back before it kills a process.
+    CgroupFiles = 39, "cgroup_files";
 }
 
 const FIELDS: usize = MemoryField::ALL.len();
@@ -189,6 +192,13 @@ impl MemoryReading {
             None => "the cgroup's memory.limit_in_bytes",
             Some(_) => "the cgroup's memory.max",
         }
+    }
+
+    /// Returns the memory of the cgroup that the kernel cannot take back: without pages of files,
+    /// if these are known.
+    pub fn cgroup_held(&self) -> Option<u64> {
+        let files = self.get(MemoryField::CgroupFiles).unwrap_or(0);
+        Some(self.get(MemoryField::CgroupUsed)?.saturating_sub(files))
     }
 
     /// Returns a field's value, if it is known.

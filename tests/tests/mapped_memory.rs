@@ -479,3 +479,53 @@ fn written_pages_of_files_count_whatever_their_protection_and_path() {
     let of_second = named.iter().filter(|(name, _)| name.contains("caf"));
     assert_eq!(of_second.map(|it| it.1).sum::<u64>(), 30 * MIB, "{named:?}");
 }
+
+/// More threads than the library reads stacks of, each with a stack of 256 KiB, all at once.
+const MANY_THREADS: &str = r#"
+    #include <pthread.h>
+    #include <unistd.h>
+    void HeapProfilerDump(const char *reason) __attribute__((weak));
+    static pthread_barrier_t all;
+    static void *runs(void *unused) {
+        pthread_barrier_wait(&all);
+        pthread_barrier_wait(&all);
+        return unused;
+    }
+    int main(void) {
+        enum { COUNT = 700 };
+        pthread_t threads[COUNT];
+        pthread_attr_t attr;
+        pthread_attr_init(&attr);
+        pthread_attr_setstacksize(&attr, 256 << 10);
+        pthread_barrier_init(&all, 0, COUNT + 1);
+        for (int i = 0; i < COUNT; i++) pthread_create(&threads[i], &attr, runs, 0);
+        pthread_barrier_wait(&all);
+        HeapProfilerDump("all");
+        pthread_barrier_wait(&all);
+        for (int i = 0; i < COUNT; i++) pthread_join(threads[i], 0);
+        return 0;
+    }
+"#;
+
+#[test]
+fn the_stacks_of_many_threads_count_once() {
+    if is_over_musl() {
+        return; // see mapped_memory
+    }
+    let ran = Run::compiled("many_threads", MANY_THREADS, &["-pthread"])
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let log = ran.folder().join("t.heaplog");
+    let names = top(
+        &log,
+        &["--by", "mapping", "-m", "mapped", "--at", "dump: all"],
+    );
+    let stacks = 700 * (256 + 4) << 10; // with guard pages
+    let all: u64 = names.values().sum();
+    assert!(
+        (stacks - 2 * MIB..stacks + 20 * MIB).contains(&all),
+        "{names:?}"
+    );
+}

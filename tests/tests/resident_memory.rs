@@ -629,3 +629,90 @@ fn what_the_programs_own_allocator_has_given_back_is_in_no_line() {
     assert!(untouched > -MIB, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
 }
+
+/// Gives back 50 of 60 mapped mebibytes a quarter of a second after it has touched them, and
+/// touches as much in a block.
+const TRADES: &str = r#"
+    #define _GNU_SOURCE
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+    static char *volatile kept;
+    static void goes_on(int times) {
+        while (times--) {
+            free(kept);
+            kept = malloc(1000);
+            usleep(10000);
+        }
+    }
+    int main(void) {
+        size_t mib = 1 << 20;
+        char *pool = mmap(0, 60 * mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(pool, 1, 60 * mib);
+        goes_on(25);
+        madvise(pool, 50 * mib, MADV_DONTNEED);
+        char *volatile block = malloc(50 * mib);
+        memset(block, 1, 50 * mib);
+        goes_on(100);
+        return 0;
+    }
+"#;
+
+/// The last reading has no detail of its own, and nothing tells that the missing pages are the
+/// pool's and not the block's. So the lines are those of a whole reading.
+#[test]
+fn what_may_have_two_causes_is_not_explained_by_a_guess() {
+    let ran = Run::compiled("trades", TRADES, &[])
+        .interval(1)
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
+        .run()
+        .well();
+    let last = ran.log().readings().last().unwrap();
+    assert!(!last.is_whole(), "{last:?}");
+    let (lines, resident) = waterfall(&ran, "end");
+    assert!(lines["mapped"] < resident, "{lines:?}");
+    let untouched = lines["untouched"] + lines["profiler"] + lines["metadata"];
+    assert!(untouched > -5.0 * MIB, "{lines:?}");
+    assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
+}
+
+/// A thread whose stack is a variable of the program.
+const STACK_IN_A_VARIABLE: &str = r#"
+    #include <pthread.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    static char stack[8 << 20] __attribute__((aligned(4096)));
+    static void *runs(void *unused) {
+        char used[4 << 20];
+        memset(used, 1, sizeof used);
+        __asm__ volatile("" : : "r"(used) : "memory");
+        for (int i = 0; i < 150; i++) {
+            free(malloc(1000));
+            usleep(10000);
+        }
+        return unused;
+    }
+    int main(void) {
+        pthread_attr_t attr;
+        pthread_t thread;
+        pthread_attr_init(&attr);
+        pthread_attr_setstack(&attr, stack, sizeof stack);
+        pthread_create(&thread, &attr, runs, 0);
+        return pthread_join(thread, 0);
+    }
+"#;
+
+#[test]
+fn a_stack_in_a_variable_counts_once() {
+    let ran = Run::compiled("stack_in_a_variable", STACK_IN_A_VARIABLE, &["-pthread"])
+        .interval(1)
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
+        .run()
+        .well();
+    let (lines, resident) = waterfall(&ran, "50%");
+    assert!(lines["stacks"] > 4.0 * MIB, "{lines:?}");
+    assert!(lines["variables"] < 1.0 * MIB, "{lines:?}");
+    assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
+}

@@ -1,10 +1,14 @@
 //! Numbers of a detail: what a later reading of the memory, without a detail, explains with them.
 //!
-//! If the allocator gave pages back and fewer touched ones are missing, the others were never
-//! touched. Pages that were touched beyond those that the allocator took are in new mappings, up to
-//! their bytes. Pages that are missing were unmapped, up to the bytes of the mappings that are
-//! gone. If more are missing, the allocator has got pages that were not touched yet. A change
-//! without such a cause is not explained.
+//! | touched pages are | cause | bound |
+//! | --- | --- | --- |
+//! | more than the allocator took | new mappings | their bytes |
+//! | | pages that the allocator gave back were never touched | pages that it gave back |
+//! | fewer | mappings are gone, or their pages were given back | touched pages of all mappings |
+//! | | the allocator took pages that were not touched yet | pages that it took |
+//!
+//! If both causes are possible, each explains what exceeds the bound of the other. The rest is not
+//! explained: a guess would hide that the lines of the detail are old.
 //!
 //! The program's own allocator has its pages in mappings that are not recorded. There, such a change
 //! is one of these.
@@ -20,6 +24,8 @@ pub struct AtDetail {
     pub untouched: u64,
     /// Recorded mappings.
     pub recorded: u64,
+    /// Touched pages of all mappings.
+    pub mapped: u64,
     /// True if the program's own allocator serves it, so that `used` has no block of the program.
     pub is_own_allocator: bool,
 }
@@ -49,27 +55,29 @@ impl AtDetail {
         };
         match grown.checked_sub(expected) {
             Some(more) => {
-                let given_back = match self.is_own_allocator {
-                    true => 0,
-                    false => self.used.saturating_sub(used),
-                };
-                let never_touched = more.min(given_back).min(self.untouched);
                 let mapped = recorded.saturating_sub(self.recorded);
-                let in_new = (more - never_touched).min(mapped);
-                since.untouched -= never_touched;
-                since.recorded = signed(in_new);
                 if self.is_own_allocator {
+                    let in_new = more.min(mapped);
+                    since.recorded = signed(in_new);
                     since.unrecorded = signed(more - in_new);
+                    return since;
                 }
+                let given_back = self.used.saturating_sub(used).min(self.untouched);
+                since.untouched -= more.saturating_sub(mapped).min(given_back);
+                since.recorded = signed(more.saturating_sub(given_back).min(mapped));
             }
             None => {
                 let missing = expected - grown;
-                let gone = self.recorded.saturating_sub(recorded).min(missing);
-                since.recorded = -signed(gone);
-                match self.is_own_allocator {
-                    true => since.unrecorded = -signed(missing - gone),
-                    false => since.untouched = self.untouched.saturating_add(missing - gone),
+                let unmapped = self.recorded.saturating_sub(recorded);
+                if self.is_own_allocator {
+                    let gone = unmapped.min(missing);
+                    since.recorded = -signed(gone);
+                    since.unrecorded = -signed(missing - gone);
+                    return since;
                 }
+                let taken = used.saturating_sub(self.used);
+                since.untouched += missing.saturating_sub(self.mapped).min(taken);
+                since.recorded = -signed(missing.saturating_sub(taken).min(unmapped));
             }
         }
         since
@@ -85,6 +93,7 @@ mod tests {
         touched: 60,
         untouched: 24,
         recorded: 30,
+        mapped: 8,
         is_own_allocator: false,
     };
 
@@ -97,10 +106,12 @@ mod tests {
         };
         // The allocator took ten pages, and all were touched.
         assert_eq!(explain(60, 70, 30), (24, 0));
-        // It took ten, of which four were touched.
-        assert_eq!(explain(60, 64, 30), (30, 0));
+        // It took forty, of which four were touched: of the missing ones, eight may be of mappings.
+        assert_eq!(explain(90, 64, 30), (24 + 36 - 8, 0));
         // Thirty pages of an old mapping or of blocks were touched: it is not known which.
         assert_eq!(explain(50, 90, 30), (24, 0));
+        // Thirty pages of mappings or of blocks were given back by `madvise`.
+        assert_eq!(explain(50, 30, 30), (24, 0));
         // It gave twenty back, of which eight had been touched.
         assert_eq!(explain(30, 52, 30), (12, 0));
         // It gave all back. More touched pages are left than that explains.
@@ -108,8 +119,13 @@ mod tests {
         // A mapping of 20 came, with at most these touched.
         assert_eq!(explain(50, 90, 50), (24, 20));
         assert_eq!(explain(50, 65, 50), (24, 5));
+        // The same, and the allocator gave ten back: 15 more are in the one or were in the other.
+        assert_eq!(explain(40, 65, 50), (24, 5));
         // A mapping of 20 went, of which five were touched.
         assert_eq!(explain(50, 55, 10), (24, -5));
+        // The same, and the allocator took ten: each may lack the five.
+        assert_eq!(explain(60, 65, 10), (24, 0));
+        assert_eq!(explain(60, 57, 10), (24 + 5, -3));
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub struct EstimatedBlocks {
     pub elsewhere: f64,
     /// The part of the blocks in mappings that was never touched, as far as it is known.
     pub untouched: f64,
+    /// The largest difference that sampling makes, of the requested bytes.
+    pub noise: f64,
 }
 
 /// See the module's text.
@@ -165,8 +167,14 @@ impl Waterfall {
             }
             (recorded, unrecorded) => (recorded, unrecorded, None),
         };
-        // Blocks that are larger than all mappings were not touched in part.
+        // Blocks that are larger than all mappings were not touched in part, or are fewer than
+        // estimated.
         let beyond = rest.map_or(0, |rest| rest.min(0));
+        let noise = blocks.map_or(0, |it| it.noise.round() as i64);
+        let (beyond, difference) = match beyond < 0 && -beyond <= noise {
+            true => (0, Some(difference.unwrap_or(0).saturating_add(beyond))),
+            false => (beyond, difference),
+        };
         let of_mappings = match rest {
             Some(_) => beyond.saturating_sub(untouched_mapped),
             None => 0,
@@ -462,6 +470,25 @@ mod tests {
         assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(0));
         assert_eq!(mib(&waterfall, MemoryPart::Untouched), Some(-191));
         assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(11));
+    }
+
+    #[test]
+    fn blocks_beyond_all_mappings_may_be_an_error_of_sampling() {
+        let own = reading(&[
+            (Field::Resident, 60),
+            (Field::Mapped, 30),
+            (Field::MappedUnrecorded, 20),
+        ]);
+        let mut sampled = blocks(58, 2).unwrap();
+        sampled.noise = (12 * MIB) as f64;
+        let waterfall = Waterfall::of(&own, Some(sampled)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::SampleDifference), Some(-10));
+        assert_eq!(mib(&waterfall, MemoryPart::Untouched), None);
+        sampled.noise = (9 * MIB) as f64;
+        let waterfall = Waterfall::of(&own, Some(sampled)).unwrap();
+        assert_eq!(mib(&waterfall, MemoryPart::SampleDifference), None);
+        assert_eq!(mib(&waterfall, MemoryPart::Untouched), Some(-10));
     }
 
     /// 30 of 40 MiB of blocks were never touched, so 40 of the 50 MiB are free pages and others.

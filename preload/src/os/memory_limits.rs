@@ -29,6 +29,8 @@ pub(crate) struct LimitedCgroup {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CgroupMemory {
     pub(crate) used: Option<u64>,
+    /// Part of it in pages of files, known if there is a limit.
+    pub(crate) files: Option<u64>,
     pub(crate) max: Option<u64>,
     pub(crate) high: Option<u64>,
     pub(crate) high_events: Option<u64>,
@@ -50,12 +52,13 @@ impl CgroupMemory {
         }
     }
 
-    /// Returns the bytes up to the nearer limit.
+    /// Returns the bytes up to the nearer limit, without pages of files.
     fn room(&self) -> u64 {
+        let files = self.files.unwrap_or(0);
+        let held = self.used.map_or(0, |used| used.saturating_sub(files));
         let limits = self.max.into_iter().chain(self.high);
-        limits.min().map_or(u64::MAX, |limit| {
-            limit.saturating_sub(self.used.unwrap_or(0))
-        })
+        let nearer = limits.min();
+        nearer.map_or(u64::MAX, |limit| limit.saturating_sub(held))
     }
 }
 
@@ -77,8 +80,7 @@ impl LimitedCgroup {
             .min_by_key(|level| level.read().room())
     }
 
-    /// Returns the used bytes.
-    pub(crate) fn used(&self) -> Option<u64> {
+    fn used(&self) -> Option<u64> {
         only_number(self.file(
             match self.version {
                 CgroupVersion::One => "memory.usage_in_bytes",
@@ -93,14 +95,41 @@ impl LimitedCgroup {
         self.folder == other.folder
     }
 
+    /// Returns the bytes in pages of files, of the cgroup and all below it. The kernel takes these
+    /// back before it kills a process.
+    fn files(&self) -> Option<u64> {
+        const LONGEST: usize = 8 << 10;
+        let names = match self.version {
+            CgroupVersion::One => ["total_inactive_file", "total_active_file"],
+            CgroupVersion::Two => ["inactive_file", "active_file"],
+        };
+        let mut place = [0; LONGEST];
+        let stat = self.file("memory.stat", &mut place);
+        let [inactive, active] = names.map(|name| number_of(stat, name));
+        Some(inactive? + active?)
+    }
+
+    /// Returns the used bytes without pages of files. Few bytes of a `limit` are returned with
+    /// these, which take longer to read.
+    pub(crate) fn held(&self, limit: u64) -> Option<u64> {
+        let used = self.used()?;
+        let files = match used < limit / 4 * 3 {
+            true => 0,
+            false => self.files().unwrap_or(0),
+        };
+        Some(used.saturating_sub(files))
+    }
+
     /// Reads the numbers. Takes no memory.
     pub(crate) fn read(&self) -> CgroupMemory {
         let mut place = [0; 64];
         let used = self.used();
         if self.version == CgroupVersion::One {
+            let max = limit_in(self.file("memory.limit_in_bytes", &mut place));
             return CgroupMemory {
                 used,
-                max: limit_in(self.file("memory.limit_in_bytes", &mut place)),
+                files: max.and_then(|_| self.files()),
+                max,
                 max_events: only_number(self.file("memory.failcnt", &mut place)),
                 kills: number_of(self.file("memory.oom_control", &mut [0; 256]), "oom_kill"),
                 ..CgroupMemory::default()
@@ -108,10 +137,13 @@ impl LimitedCgroup {
         }
         let mut events = [0; 512];
         let events = self.file("memory.events", &mut events);
+        let max = limit_in(self.file("memory.max", &mut place));
+        let high = limit_in(self.file("memory.high", &mut place));
         CgroupMemory {
             used,
-            max: limit_in(self.file("memory.max", &mut place)),
-            high: limit_in(self.file("memory.high", &mut place)),
+            files: max.or(high).and_then(|_| self.files()),
+            max,
+            high,
             high_events: number_of(events, "high"),
             max_events: number_of(events, "max"),
             kills: number_of(events, "oom_kill"),

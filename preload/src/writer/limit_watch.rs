@@ -1,7 +1,8 @@
 //! Limit watch: the memory limit that will bite first, and the shares of it that the log tells.
 //!
 //! The limit is the one that is used most: those of the cgroup with the least room, and the limit
-//! of the address space. A regular reading comes about once a second. A process may fill the last
+//! of the address space. Pages of files do not count, because the kernel takes these back first. A
+//! regular reading comes about once a second. A process may fill the last
 //! twentieth in less, so the watch looks at the used bytes alone more often, the sooner the growth
 //! crosses the next share (`LimitAlarm`). It takes some 50 µs. While the process has no event, the
 //! writer sleeps, and nothing is looked at.
@@ -78,7 +79,7 @@ impl LimitWatch {
             self.read(&mut reading);
         }
         let began_ns = clock::thread_ns();
-        let nearest = self.nearest.map(|it| (self.used(it.limit), it.most));
+        let nearest = self.nearest.map(|it| (self.used(it), it.most));
         let next_ns = match nearest {
             Some((Some(used), most)) => self.alarm.look(used, most, now_ns),
             _ => Some(u64::MAX), // until a reading finds one
@@ -106,6 +107,7 @@ impl LimitWatch {
         if let Some(cgroup) = &self.cgroup {
             let memory = cgroup.read().since(self.first_of_cgroup);
             reading.set(Field::CgroupUsed, memory.used);
+            reading.set(Field::CgroupFiles, memory.files);
             reading.set(Field::CgroupMax, memory.max);
             reading.set(Field::CgroupHigh, memory.high);
             reading.set(Field::CgroupHighEvents, memory.high_events);
@@ -131,15 +133,18 @@ impl LimitWatch {
             Limit::CgroupHigh => "the cgroup's memory.high",
             Limit::AddressSpace => "the address space (RLIMIT_AS)",
         };
-        let mib = most as f64 / f64::from(1 << 20);
-        let line = |percent| format!("memory at {percent} % of {name}, {mib:.1} MiB");
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let (used_mib, most_mib) = (mib(used), mib(most));
+        let line = |percent| {
+            format!("memory at {percent} % of {name}, {most_mib:.1} MiB: {used_mib:.1} MiB used")
+        };
         self.alarm.check(used, most).iter().map(line).collect()
     }
 
-    /// Returns the used bytes of a limit now.
-    fn used(&self, limit: Limit) -> Option<u64> {
-        match limit {
-            Limit::CgroupMax | Limit::CgroupHigh => self.cgroup.as_ref()?.used(),
+    /// Returns the used bytes of a limit now, as far as the kernel cannot take them back.
+    fn used(&self, of: Use) -> Option<u64> {
+        match of.limit {
+            Limit::CgroupMax | Limit::CgroupHigh => self.cgroup.as_ref()?.held(of.most),
             Limit::AddressSpace => procfs::virtual_bytes(),
         }
     }
@@ -147,15 +152,23 @@ impl LimitWatch {
 
 /// Returns the limit that is used most: it will bite first.
 fn nearest_in(reading: &MemoryReading) -> Option<Use> {
+    let held = reading.cgroup_held();
     let limits = [
-        (Limit::CgroupMax, Field::CgroupUsed, Field::CgroupMax),
-        (Limit::CgroupHigh, Field::CgroupUsed, Field::CgroupHigh),
-        (Limit::AddressSpace, Field::Virtual, Field::AddressSpaceMax),
+        (Limit::CgroupMax, held, Field::CgroupMax),
+        (Limit::CgroupHigh, held, Field::CgroupHigh),
+        (
+            Limit::AddressSpace,
+            reading.get(Field::Virtual),
+            Field::AddressSpaceMax,
+        ),
     ];
     let uses = limits.into_iter().filter_map(|(limit, used, most)| {
         let most = reading.get(most).filter(|&most| most > 0)?;
-        let used = reading.get(used)?;
-        Some(Use { limit, used, most })
+        Some(Use {
+            limit,
+            used: used?,
+            most,
+        })
     });
     uses.max_by_key(|it| u128::from(it.used) * 10_000 / u128::from(it.most))
 }

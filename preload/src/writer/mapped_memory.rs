@@ -146,6 +146,7 @@ impl MappedTotals {
             pages_left: MOST_PAGES,
             recorded,
             waiting: &waiting,
+            all_are_known,
             recorded_bytes: 0,
             unrecorded_bytes: 0,
             by_name: BTreeMap::new(),
@@ -197,6 +198,7 @@ impl MappedTotals {
             pages_left: MOST_PAGES,
             recorded,
             waiting: &AddressMap::new(0),
+            all_are_known: true,
             recorded_bytes: 0,
             unrecorded_bytes: 0,
             by_name: BTreeMap::new(),
@@ -239,6 +241,8 @@ struct Parts<'a> {
     pages_left: u64,
     recorded: &'a RecordedMappings,
     waiting: &'a AddressMap<()>,
+    /// True if the stacks of all threads are counted elsewhere.
+    all_are_known: bool,
     recorded_bytes: u64,
     unrecorded_bytes: u64,
     /// Mapped and resident bytes.
@@ -249,8 +253,9 @@ impl Parts<'_> {
     fn add(&mut self, mapping: &Mapping, range: Range<u64>) {
         let RecordedMappings { ranges, makers } = self.recorded;
         ranges.divide(range, &mut |range, stack| {
-            // Memory of a thread that has ended.
-            let stack = stack.filter(|stack| !makers.contains(stack));
+            let is_of_thread = stack.is_some_and(|stack| makers.contains(&stack));
+            // The stack of one of too many threads, or memory of a thread that has ended.
+            let stack = stack.filter(|_| !is_of_thread || !self.all_are_known);
             if stack.is_some() {
                 return self.add_part(mapping, &range, stack);
             }
@@ -312,7 +317,8 @@ impl Parts<'_> {
             false => self.pages.touched(range, &mut self.pages_left),
         };
         let touched = touched.unwrap_or_default();
-        if !is_shared {
+        // The resident memory does not count pages of hugetlbfs.
+        if !is_shared && !is_hugetlb(mapping) {
             match stack {
                 Some(_) => self.recorded_bytes += touched.anonymous,
                 None => self.unrecorded_bytes += touched.anonymous,
@@ -373,6 +379,12 @@ impl Parts<'_> {
         }
         parts
     }
+}
+
+/// Returns true if a mapping has pages of hugetlbfs (`MAP_HUGETLB`, or a file there).
+fn is_hugetlb(mapping: &Mapping) -> bool {
+    let begins = |name| mapping.path.starts_with(name);
+    begins("/anon_hugepage") || begins("/dev/hugepages/")
 }
 
 /// Returns the name of a mapping's memory.

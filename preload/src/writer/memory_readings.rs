@@ -201,8 +201,11 @@ impl MemoryReadings {
             self.details
                 .ran(clock::thread_ns().saturating_sub(detail_ns), now_ns);
             self.take_rollup(&mut detail, &reading, cause);
+            let mapped = [Field::Mapped, Field::MappedUnrecorded].map(|it| detail.get(it));
+            let mapped = mapped.iter().flatten().sum();
             self.at_detail = touched(&reading).zip(heap).map(|(touched, heap)| AtDetail {
                 used,
+                mapped,
                 touched,
                 untouched: used.saturating_sub(heap),
                 recorded: recorded_bytes,
@@ -419,12 +422,18 @@ fn read_detail(
         let segments = || module.segments.iter();
         let is_ours = segments().any(|it| (it.start..it.start + it.len).contains(&here));
         let writable = segments().filter(|it| it.flags & WRITABLE != 0);
-        let pages = writable
-            .map(|it| it.start & !0xfff..(it.start + it.len).next_multiple_of(0x1000))
-            .inspect(|pages| {
-                counted.map(pages.clone(), ());
+        let mut bytes = 0;
+        for segment in writable {
+            let pages =
+                segment.start & !0xfff..(segment.start + segment.len).next_multiple_of(0x1000);
+            // A variable may be the stack of a thread.
+            counted.divide(pages.clone(), &mut |part, counted| {
+                if counted.is_none() {
+                    bytes += touched(part);
+                }
             });
-        let bytes: u64 = pages.map(touched).sum();
+            counted.map(pages, ());
+        }
         *(if is_ours { &mut own } else { &mut variables }) += bytes;
     }
     detail.set(Field::OwnMapped, own);

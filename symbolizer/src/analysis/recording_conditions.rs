@@ -148,16 +148,18 @@ impl Profile {
         }
         let counted = |wanted| {
             let mut counters = self.account.counters.iter();
-            counters.find_map(|&(counter, n)| (counter == wanted).then_some(Bytes(n as f64)))
+            counters.find_map(|&(counter, n)| (counter == wanted).then_some(n))
         };
-        let most = counted(Counter::MostResidentBytes)?;
+        // The kernel's count lags behind.
+        let read = self.run.most_resident.map_or(0, |reading| reading.resident);
+        let most = Bytes(counted(Counter::MostResidentBytes)?.max(read) as f64);
         let what = "resident memory (RSS), from malloc and elsewhere";
         if !self.parts.is_empty() {
             return Some(format!(
                 "{what}: {most} at most, which is the sum over processes that lived at the same time"
             ));
         }
-        let last = counted(Counter::ResidentBytes)?;
+        let last = Bytes(counted(Counter::ResidentBytes)? as f64);
         Some(format!(
             "{what}: {last} at the last reading, {most} at most"
         ))

@@ -128,6 +128,7 @@ impl ResidentMemory {
             slack: it.slack,
             elsewhere: it.elsewhere,
             untouched: it.untouched.unwrap_or(0.0),
+            noise: MOST_NOISE * it.error,
         });
         let waterfall = Waterfall::of(&reading, estimates)?;
         let is_in_mappings =
@@ -230,8 +231,13 @@ impl ResidentMemory {
             ),
         ] {
             if let (Some(used), Some(limit)) = (get(used), get(limit)) {
+                let files = get(MemoryField::CgroupFiles).unwrap_or(0);
+                let files = match name.starts_with("the cgroup") && files > 0 {
+                    true => format!("; {} of it are pages of files", Bytes(files as f64)),
+                    false => String::new(),
+                };
                 lines.push(format!(
-                    "{name}: {} of {} used ({:.1} %)",
+                    "{name}: {} of {} used ({:.1} %){files}",
                     Bytes(used as f64),
                     Bytes(limit as f64),
                     share(used, limit)
@@ -256,6 +262,7 @@ fn words(
     blocks: Option<BlocksInUse>,
 ) -> (&'static str, &'static str, String) {
     let knows_mappings = reading.get(MemoryField::MappedUnrecorded).is_some();
+    let is_early = reading.get(MemoryField::DetailAge).is_none();
     let (key, name, remedy) = match part {
         MemoryPart::InUse => {
             let error = blocks.map_or(0.0, |it| it.error);
@@ -360,6 +367,7 @@ fn words(
             match (bytes < 0, knows_mappings) {
                 (true, _) => "nothing: above, not resident",
                 (false, true) => "unknown: changed since detail",
+                (false, false) if is_early => "unknown: not read in detail",
                 (false, false) => "fewer mappings (JIT, mmap)",
             },
         ),

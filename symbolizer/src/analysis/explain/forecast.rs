@@ -54,22 +54,22 @@ impl Forecast {
             (
                 reading.cgroup_limit(),
                 MemoryField::CgroupMax,
-                MemoryField::CgroupUsed,
+                reading.cgroup_held(),
             ),
             (
                 "the cgroup's memory.high",
                 MemoryField::CgroupHigh,
-                MemoryField::CgroupUsed,
+                reading.cgroup_held(),
             ),
             (
                 "RLIMIT_AS",
                 MemoryField::AddressSpaceMax,
-                MemoryField::Virtual,
+                get(MemoryField::Virtual),
             ),
         ];
         let known = limits
             .into_iter()
-            .filter_map(|(limit, max, used)| Some((limit, get(max)?, get(used)?)));
+            .filter_map(|(limit, max, used)| Some((limit, get(max)?, used?)));
         let (limit, bytes, used) = known.min_by_key(|it| it.1.saturating_sub(it.2))?;
         let room = bytes.saturating_sub(used) as f64;
         let outlook = |rate: &Rate| Outlook {

@@ -52,8 +52,9 @@ pub(crate) struct Args {
 
 /// Most nanoseconds between the moment and the reading for which the heap is not read again.
 const NEAR_NS: u64 = 1_000_000;
-/// Most nanoseconds between the reading of the memory and one of pages that belongs to it.
-const PAGES_NEAR_NS: u64 = 2_000_000_000;
+/// Most nanoseconds between the reading of the memory and one of pages that belongs to it. Buffers
+/// may be filled meanwhile.
+const PAGES_NEAR_NS: u64 = 100_000_000;
 
 /// The moment that was asked for.
 struct Asked {
