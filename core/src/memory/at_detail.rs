@@ -10,8 +10,8 @@
 //! If both causes are possible, each explains what exceeds the bound of the other. The rest is not
 //! explained: a guess would hide that the lines of the detail are old.
 //!
-//! The program's own allocator has its pages in mappings that are not recorded. There, such a change
-//! is one of these.
+//! The program's own allocator has its pages in mappings that are not recorded. There, such a
+//! change is one of these.
 
 /// See the module's text. Bytes.
 #[derive(Debug, Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct AtDetail {
     pub is_own_allocator: bool,
 }
 
-/// What has changed since a detail. Bytes.
+/// The changes since a detail. Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SinceDetail {
     /// Pages of the allocator that were never touched, now.

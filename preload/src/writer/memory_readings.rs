@@ -52,7 +52,8 @@ const MOST_ATTEMPTS: u32 = 4;
 const MOST_CHANGE: u64 = 64;
 /// Bytes up to which a change counts as the same.
 const LEAST_CHANGE: u64 = 1 << 20;
-/// A process that ends earlier has no detail at its end, which would exceed the share of details.
+/// A process that ends earlier has no detail at its end or in its last dump, which would exceed the
+/// share of details.
 const SHORT_NS: u64 = 1_000_000_000;
 /// ELF `p_flags` of a segment that can be written.
 const WRITABLE: u32 = 2;
@@ -83,8 +84,10 @@ pub(super) enum Cause {
     Regular,
     /// A marker, or a dump that nobody asks for. Both may come often.
     Frequent,
-    /// A dump that is asked for, that of an alarm, or the last one.
+    /// A dump that is asked for, or that of an alarm.
     Dump,
+    /// The last dump.
+    LastDump,
     /// Somebody asks for one.
     Request,
     /// The end of the log.
@@ -164,13 +167,15 @@ impl MemoryReadings {
         self.most_resident = most_resident.unwrap_or(0);
         let mut used = read_allocator(&mut reading);
         let mut ran_ns = clock::thread_ns().saturating_sub(began_ns);
+        let lived_ns = now_ns.saturating_sub(self.start_ns);
         let has_time = match cause {
             // The kernel's walk through a large process would delay the program's end.
             Cause::End => {
-                let lived_ns = now_ns.saturating_sub(self.start_ns);
                 let is_small = reading.get(Field::Resident) < Some(SMALL);
                 self.detail.is_none() && is_small && lived_ns >= SHORT_NS
             }
+            // Programs may fork a child for each request.
+            Cause::LastDump => lived_ns >= SHORT_NS,
             Cause::Dump | Cause::Request => true,
             Cause::Frequent => self.frequent_details.allows(now_ns),
             Cause::Regular => self.details.allows(now_ns),

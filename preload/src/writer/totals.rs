@@ -127,7 +127,11 @@ impl Writer {
     /// Writes a whole dump. Returns its path, or why there is none.
     #[cold]
     pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
-        self.take_dump(why, Cause::Dump, is_last)?;
+        let cause = match is_last {
+            true => Cause::LastDump,
+            false => Cause::Dump,
+        };
+        self.take_dump(why, cause, is_last)?;
         self.finish_dump()
     }
 
