@@ -49,7 +49,7 @@ impl Scale {
             return Verdict::Small;
         }
         let is_exact = growth.variance <= 0.0 && !self.is_in_parts;
-        let is_past = growth.past < growth.value.min(0.0) / 2.0;
+        let is_past = growth.value < 0.0 && growth.past < growth.value / 2.0;
         match Trend::of(growth.value, growth.error(), growth.scale, self.all) {
             Trend::Small => Verdict::Small,
             Trend::Noise if is_exact && is_past => Verdict::Past,
@@ -131,6 +131,10 @@ mod tests {
         let mut all = falls(0.0, 19.0);
         all += falls(0.0, 20.0);
         assert_eq!(scale.verdict(&all), Verdict::Exact);
+        // A vector that grows: each of its earlier blocks is gone.
+        let mut grows = growth(3.0, 100.0).with_left(20.0, 40.0, 4.0);
+        grows += Amount::of(-1.0, 0.0, 1).with_left(0.5, 0.0, 4.0);
+        assert_eq!(scale.verdict(&grows), Verdict::Real);
         // A leak whose blocks are freed as the program ends.
         let freed = growth(3.0, 100.0).with_left(20.0, 0.0, 4.0);
         assert_eq!(scale.verdict(&freed), Verdict::Real);

@@ -87,8 +87,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ));
     }
     if missing > 0 {
+        let modules = match missing {
+            1 => "one module has".to_owned(),
+            _ => format!("{missing} modules have"),
+        };
         say::note(&format_args!(
-            "note: {missing} modules have addresses that nothing here names; `heapprof info` says why"
+            "note: {modules} addresses that nothing here names; `heapprof info` says why"
         ));
     }
     Ok(())

@@ -50,7 +50,7 @@ const HELP: [(&str, &str); 19] = [
     ("±", "the 95 % interval; ~ rests on fewer than 10 samples"),
     (
         "growth",
-        "the slope since the start; real: over 3 standard errors,",
+        "the slope behind the set-up; real: over 3 standard errors,",
     ),
     (
         "",
