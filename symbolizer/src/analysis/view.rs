@@ -174,12 +174,13 @@ pub fn profile_of_view(
             (_, Found::Over) => Ok(Cut::Time(all.run.duration_ns)),
         };
         let (from, to_ns) = (cut(from)?, cut(to)?.time_ns());
-        let pages = nearest(&all.run.page_readings, to_ns).ok_or(ViewError::NoPages)?;
+        let (readings, end_ns) = (&all.run.page_readings, all.run.duration_ns);
+        let pages = nearest(readings, to_ns, end_ns).ok_or(ViewError::NoPages)?;
         let span = forwards(Span {
             survived_ns: reading.view.age_ns(),
             ..Span::between(from, pages.cut())
         })?;
-        let mut part = whole(fold(Some(span)).with_pages(*pages))?;
+        let mut part = whole(fold(Some(span)).with_pages(pages))?;
         part.account = all.account;
         return Ok(part);
     }

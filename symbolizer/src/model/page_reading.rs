@@ -1,6 +1,6 @@
 //! Page reading: a moment at which the pages of the sampled blocks were read.
 
-use crate::model::nearest;
+use crate::model::nearest::Nearest;
 use crate::model::span::Cut;
 
 /// See the module's text.
@@ -34,9 +34,13 @@ impl PagesRead {
     }
 }
 
-/// Returns the [nearest] reading to a time.
-pub(crate) fn nearest(readings: &[PagesRead], time_ns: u64) -> Option<&PagesRead> {
-    readings
-        .iter()
-        .min_by_key(|it| nearest::rank(it.time_ns, time_ns))
+/// Returns the [nearest](Nearest) reading to a time, of a process that ended or was last seen at
+/// `end_ns`.
+pub(crate) fn nearest(readings: &[PagesRead], time_ns: u64, end_ns: u64) -> Option<PagesRead> {
+    let mut nearest = Nearest::default();
+    for reading in readings {
+        nearest.take(reading.time_ns, *reading, time_ns);
+    }
+    nearest.end(end_ns, time_ns);
+    nearest.get().copied()
 }

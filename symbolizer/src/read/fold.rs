@@ -33,7 +33,7 @@ use heapprof_format::{
 use crate::model::detail::Detail;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
-use crate::model::nearest;
+use crate::model::nearest::Nearest;
 use crate::model::page_reading::PagesRead;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
@@ -88,6 +88,8 @@ pub struct Fold {
     unused: Vec<bool>,
     keeper: Keeper,
     last_samples: LastSamples,
+    /// The nearest reading of the memory to the end of the span, and the nearest whole one.
+    memory: [Nearest<MemoryReading>; 2],
     mapped: MappedFold,
     pages: PagesFold,
     /// In the checkpoint that the log begins with.
@@ -451,6 +453,7 @@ impl Fold {
             Record::End { time_ns, reason } => {
                 self.passed(time_ns);
                 self.profile.run.ending = Ending::Said(reason);
+                self.end(time_ns);
             }
         }
     }
@@ -507,16 +510,28 @@ impl Fold {
             }
         }
         let end_ns = self.end_ns();
-        let nearness = |it: &MemoryReading| nearest::rank(it.time_ns, end_ns);
-        let is_nearest = |kept: Option<MemoryReading>| {
-            kept.is_none_or(|kept| nearness(&reading) < nearness(&kept))
-        };
-        if is_nearest(self.profile.memory) {
-            self.profile.memory = Some(reading);
+        let [nearest, nearest_whole] = &mut self.memory;
+        nearest.take(reading.time_ns, reading, end_ns);
+        if reading.is_whole() {
+            nearest_whole.take(reading.time_ns, reading, end_ns);
         }
-        if reading.is_whole() && is_nearest(self.profile.whole_memory) {
-            self.profile.whole_memory = Some(reading);
+        self.keep_memory();
+    }
+
+    /// Notes that the process ends at that time.
+    fn end(&mut self, time_ns: u64) {
+        let end_ns = self.end_ns();
+        for nearest in &mut self.memory {
+            nearest.end(time_ns, end_ns);
         }
+        self.mapped.end(time_ns, end_ns);
+        self.keep_memory();
+    }
+
+    fn keep_memory(&mut self) {
+        let [nearest, nearest_whole] = &self.memory;
+        self.profile.memory = nearest.get().copied();
+        self.profile.whole_memory = nearest_whole.get().copied();
     }
 
     /// Returns the time of the end of the span.

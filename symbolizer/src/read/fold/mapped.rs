@@ -8,7 +8,7 @@ use heapprof_core::{AddressMap, NumberMap};
 use heapprof_format::{MappedMemory, MappingChange};
 
 use crate::model::mapped_memory::Mappings;
-use crate::model::nearest;
+use crate::model::nearest::Nearest;
 
 /// Most ranges that are kept, as the library keeps them.
 const MOST_RANGES: usize = 1 << 16;
@@ -18,7 +18,7 @@ const MOST_RANGES: usize = 1 << 16;
 pub(crate) struct MappedFold {
     /// The index of the stack that mapped a range.
     ranges: AddressMap<u32>,
-    moment: Option<MappedMemory>,
+    moment: Nearest<MappedMemory>,
     /// The last name of each stack's mappings, by the stack's number in the log.
     names: NumberMap<u32, String>,
 }
@@ -27,7 +27,7 @@ impl Default for MappedFold {
     fn default() -> Self {
         MappedFold {
             ranges: AddressMap::new(MOST_RANGES),
-            moment: None,
+            moment: Nearest::default(),
             names: NumberMap::default(),
         }
     }
@@ -52,17 +52,18 @@ impl MappedFold {
                 self.names.insert(stack, part.name.clone());
             }
         }
-        let nearness = |it: &MappedMemory| nearest::rank(it.time_ns, end_ns);
-        let kept = self.moment.as_ref();
-        if kept.is_none_or(|kept| nearness(&moment) < nearness(kept)) {
-            self.moment = Some(moment);
-        }
+        self.moment.take(moment.time_ns, moment, end_ns);
+    }
+
+    /// Notes that the process ends at that time.
+    pub(crate) fn end(&mut self, time_ns: u64, end_ns: u64) {
+        self.moment.end(time_ns, end_ns);
     }
 
     /// Returns the mappings so far. `stack_of` has the profile's index of each stack.
     pub(crate) fn so_far(&self, stack_of: &NumberMap<u32, u32>) -> Mappings {
         let mut mappings = Mappings::default();
-        if let Some(moment) = &self.moment {
+        if let Some(moment) = self.moment.get() {
             mappings.read_ns = Some(moment.time_ns);
             for part in &moment.parts {
                 let stack = part.stack.and_then(|number| stack_of.get(&number).copied());
