@@ -522,7 +522,7 @@ fn the_stacks_of_many_threads_count_once() {
         &log,
         &["--by", "mapping", "-m", "mapped", "--at", "dump: all"],
     );
-    let stacks = 700 * (256 + 4) << 10; // with guard pages
+    let stacks = (700 * (256 + 4)) << 10; // with guard pages
     let all: u64 = names.values().sum();
     assert!(
         (stacks - 2 * MIB..stacks + 20 * MIB).contains(&all),

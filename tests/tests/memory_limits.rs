@@ -141,8 +141,8 @@ fn a_cgroup_that_fills_up_is_dumped_before_the_end() {
     assert_explains(&ran.folder().join("t.heaplog"), &markers[2]);
 }
 
-/// Writes a file of 40 MiB, which stays in the page cache, and grows by ten mebibytes a second until
-/// it is killed.
+/// Writes a file of 40 MiB, which stays in the page cache. Then it grows by ten mebibytes a second
+/// until it is killed.
 const GROWS_STEADILY: &str = r#"
     #include <fcntl.h>
     #include <stdlib.h>

@@ -8,8 +8,8 @@
 //!
 //! The library takes the reading of a marker or a dump when its writer comes to it, so a reading
 //! that follows a moment closely comes before one that is nearer in front of it. The reading at the
-//! end comes when the program has freed its memory. It stands for no earlier moment, unless there is
-//! no other.
+//! end comes when the program has freed its memory. It stands for no earlier moment, unless there
+//! is no other.
 
 /// The longest time between a marker and its own reading.
 const FOLLOWS_NS: u64 = 100_000_000;
