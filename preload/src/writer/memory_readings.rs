@@ -52,8 +52,8 @@ const MOST_ATTEMPTS: u32 = 4;
 const MOST_CHANGE: u64 = 64;
 /// Bytes up to which a change counts as the same.
 const LEAST_CHANGE: u64 = 1 << 20;
-/// A process that ends earlier has no detail at its end or in its last dump, which would exceed the
-/// share of details.
+/// A process that ends earlier has no detail at its end, nor a child in its last dump, which would
+/// exceed the share of details.
 const SHORT_NS: u64 = 1_000_000_000;
 /// ELF `p_flags` of a segment that can be written.
 const WRITABLE: u32 = 2;
@@ -84,10 +84,10 @@ pub(super) enum Cause {
     Regular,
     /// A marker, or a dump that nobody asks for. Both may come often.
     Frequent,
-    /// A dump that is asked for, or that of an alarm.
+    /// A dump that is asked for, that of an alarm, or the last one.
     Dump,
-    /// The last dump.
-    LastDump,
+    /// The last dump of a forked child. Programs may fork one for each request.
+    LastDumpOfChild,
     /// Somebody asks for one.
     Request,
     /// The end of the log.
@@ -174,8 +174,7 @@ impl MemoryReadings {
                 let is_small = reading.get(Field::Resident) < Some(SMALL);
                 self.detail.is_none() && is_small && lived_ns >= SHORT_NS
             }
-            // Programs may fork a child for each request.
-            Cause::LastDump => lived_ns >= SHORT_NS,
+            Cause::LastDumpOfChild => lived_ns >= SHORT_NS,
             Cause::Dump | Cause::Request => true,
             Cause::Frequent => self.frequent_details.allows(now_ns),
             Cause::Regular => self.details.allows(now_ns),

@@ -127,8 +127,9 @@ impl Writer {
     /// Writes a whole dump. Returns its path, or why there is none.
     #[cold]
     pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
-        let cause = match is_last {
-            true => Cause::LastDump,
+        let is_child = self.output.start.forked_from != 0;
+        let cause = match is_last && is_child {
+            true => Cause::LastDumpOfChild,
             false => Cause::Dump,
         };
         self.take_dump(why, cause, is_last)?;
