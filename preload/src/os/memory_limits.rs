@@ -109,8 +109,8 @@ impl LimitedCgroup {
         Some(inactive? + active?)
     }
 
-    /// Returns the used bytes without pages of files. These take longer to read, so they count below
-    /// three quarters of `limit`.
+    /// Returns the used bytes without pages of files. These take longer to read, so they count
+    /// below three quarters of `limit`.
     pub(crate) fn held(&self, limit: u64) -> Option<u64> {
         let used = self.used()?;
         let files = match used < limit / 4 * 3 {
