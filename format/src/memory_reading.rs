@@ -118,16 +118,17 @@ fields! {
     /// zeroed pages behind them. With a detail.
     Variables = 31, "variables";
     /// Pages that the allocator counts as used or kept, for the program and for this library, and
-    /// that were never touched. Between two details, pages are added that it has got since and that
-    /// are missing in the resident memory.
+    /// that were never touched. Between two details, pages are added that it has got since, as far
+    /// as no mapping can be the cause that they are missing in the resident memory.
     HeapUntouched = 32, "heap_untouched";
     /// Touched pages without a file of mappings that the program made by recorded calls. With a
     /// detail. Between two details, pages that the allocator did not take are added, up to the
     /// bytes that were mapped meanwhile, and missing ones are taken off, up to those that were
-    /// unmapped.
+    /// unmapped, as far as the allocator cannot be the cause.
     Mapped = 33, "mapped";
     /// Touched pages without a file of all other mappings: those made by system calls, by the
-    /// loader, by libc, or before the recording. With a detail.
+    /// loader, by libc, or before the recording. With a detail. With the program's own allocator,
+    /// the changes since then that no recorded mapping explains are added.
     MappedUnrecorded = 34, "mapped_unrecorded";
     /// Part of [`HeapUntouched`](MemoryField::HeapUntouched) in
     /// [`HeapDirty`](MemoryField::HeapDirty). With a detail, as the next three.

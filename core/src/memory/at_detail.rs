@@ -76,7 +76,8 @@ impl AtDetail {
                     return since;
                 }
                 let taken = used.saturating_sub(self.used);
-                since.untouched += missing.saturating_sub(self.mapped).min(taken);
+                let never_touched = missing.saturating_sub(self.mapped).min(taken);
+                since.untouched = self.untouched.saturating_add(never_touched);
                 since.recorded = -signed(missing.saturating_sub(taken).min(unmapped));
             }
         }

@@ -171,7 +171,7 @@ impl Waterfall {
         // estimated.
         let beyond = rest.map_or(0, |rest| rest.min(0));
         let noise = blocks.map_or(0, |it| it.noise.round() as i64);
-        let (beyond, difference) = match beyond < 0 && -beyond <= noise {
+        let (beyond, difference) = match beyond < 0 && beyond.saturating_neg() <= noise {
             true => (0, Some(difference.unwrap_or(0).saturating_add(beyond))),
             false => (beyond, difference),
         };

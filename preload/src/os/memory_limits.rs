@@ -106,11 +106,11 @@ impl LimitedCgroup {
         let mut place = [0; LONGEST];
         let stat = self.file("memory.stat", &mut place);
         let [inactive, active] = names.map(|name| number_of(stat, name));
-        Some(inactive? + active?)
+        Some(inactive?.saturating_add(active?))
     }
 
-    /// Returns the used bytes without pages of files. These take longer to read, so they count
-    /// below three quarters of `limit`.
+    /// Returns the used bytes without pages of files. Below three quarters of `limit`, pages of
+    /// files count as used: reading their number takes longer.
     pub(crate) fn held(&self, limit: u64) -> Option<u64> {
         let used = self.used()?;
         let files = match used < limit / 4 * 3 {

@@ -1,11 +1,12 @@
-//! Limit watch: the memory limit that will bite first, and the shares of it that the log tells.
+//! Limit watch: the memory limit that is used most, and the shares of it that the log tells.
 //!
-//! The limit is the one that is used most: those of the cgroup with the least room, and the limit
-//! of the address space. Pages of files do not count, because the kernel takes these back first. A
-//! regular reading comes about once a second. A process may fill the last
-//! twentieth in less, so the watch looks at the used bytes alone more often, the sooner the growth
-//! crosses the next share (`LimitAlarm`). It takes some 50 µs. While the process has no event, the
-//! writer sleeps, and nothing is looked at.
+//! The limits are those of the cgroup with the least room, and that of the address space. Pages of
+//! files do not count as used, because the kernel takes these back before it kills a process.
+//!
+//! A regular reading comes about once a second, and growth may pass a share of the limit in less.
+//! So the watch looks at the used bytes alone twice a second, and sooner if the growth is about to
+//! cross a share (`LimitAlarm`). While the process has no event, the writer sleeps, and the watch
+//! does not look.
 
 use heapprof_core::{CpuShare, LimitAlarm};
 use heapprof_format::{MemoryField as Field, MemoryReading};
@@ -13,8 +14,8 @@ use heapprof_format::{MemoryField as Field, MemoryReading};
 use crate::os::memory_limits::{self, CgroupMemory, LimitedCgroup};
 use crate::os::{clock, procfs};
 
-/// The part of a processor's time that looks take, one in so many, while the growth nears a share.
-/// Otherwise they come twice a second, which is a tenth of that.
+/// The part of a processor's time that looks take at most, one in so many. They come near it only
+/// while the growth nears a share.
 const LOOKS: u64 = 1_000;
 /// When the limit is searched for first, after the start. A program that ends earlier does not pay
 /// for it.
@@ -73,6 +74,7 @@ impl LimitWatch {
             return false;
         }
         if !self.is_searched {
+            // Once. Each detail searches again, within its own share.
             self.search();
             let mut reading = MemoryReading::at(0);
             reading.set(Field::Virtual, procfs::virtual_bytes());

@@ -10,6 +10,7 @@ pub(crate) mod detail;
 mod followed;
 pub(crate) mod last_samples;
 pub(crate) mod mapped;
+mod memory;
 pub(crate) mod pages;
 pub(crate) mod resume;
 pub(crate) mod room;
@@ -26,8 +27,8 @@ use crate::history::temporary::Temporary;
 use crate::history::{Allocation, End, History};
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
 use heapprof_format::{
-    Alloc, Counter, Event, Free, MappingChange, MemoryField, MemoryReading, Module, PageReading,
-    Record, Stack, TAPPED_LATER, Thread,
+    Alloc, Counter, Event, Free, MappingChange, MemoryReading, Module, PageReading, Record, Stack,
+    TAPPED_LATER, Thread,
 };
 
 use crate::model::detail::Detail;
@@ -38,7 +39,7 @@ use crate::model::page_reading::PagesRead;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
 use crate::model::profile::{CallStack, Profile};
-use crate::model::run::{Ending, HighestReading, Marker, Notice, Regime, Run};
+use crate::model::run::{Ending, Marker, Notice, Regime, Run};
 use crate::model::span::Cut;
 use crate::model::span::Span;
 use crate::model::special_threads::WITH_ITS_PROCESS;
@@ -453,7 +454,7 @@ impl Fold {
             Record::End { time_ns, reason } => {
                 self.passed(time_ns);
                 self.profile.run.ending = Ending::Said(reason);
-                self.end(time_ns);
+                self.process_ended(time_ns);
             }
         }
     }
@@ -495,48 +496,6 @@ impl Fold {
     /// The profile's parts so far, for the reader of the log to note what it met.
     pub(crate) fn profile(&mut self) -> &mut Profile {
         &mut self.profile
-    }
-
-    /// Keeps the reading that is nearest to the end of the span, and the nearest whole one.
-    fn memory(&mut self, reading: MemoryReading) {
-        if let Some(resident) = reading.get(MemoryField::Resident) {
-            let highest = &mut self.profile.run.most_resident;
-            if highest.is_none_or(|it| resident > it.resident) {
-                *highest = Some(HighestReading {
-                    record: self.records,
-                    time_ns: reading.time_ns,
-                    resident,
-                });
-            }
-        }
-        let end_ns = self.end_ns();
-        let [nearest, nearest_whole] = &mut self.memory;
-        nearest.take(reading.time_ns, reading, end_ns);
-        if reading.is_whole() {
-            nearest_whole.take(reading.time_ns, reading, end_ns);
-        }
-        self.keep_memory();
-    }
-
-    /// Notes that the process ends at that time.
-    fn end(&mut self, time_ns: u64) {
-        let end_ns = self.end_ns();
-        for nearest in &mut self.memory {
-            nearest.end(time_ns, end_ns);
-        }
-        self.mapped.end(time_ns, end_ns);
-        self.keep_memory();
-    }
-
-    fn keep_memory(&mut self) {
-        let [nearest, nearest_whole] = &self.memory;
-        self.profile.memory = nearest.get().copied();
-        self.profile.whole_memory = nearest_whole.get().copied();
-    }
-
-    /// Returns the time of the end of the span.
-    fn end_ns(&self) -> u64 {
-        self.span.map_or(u64::MAX, |span| span.to.time_ns())
     }
 
     fn page_part(&mut self, part: &PageReading) {
