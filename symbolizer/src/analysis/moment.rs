@@ -94,8 +94,9 @@ pub enum MomentError {
     },
     /// The highest resident memory is not known.
     #[error(
-        "{}: no reading of the resident memory is in the log: they come once a second while the \
-         program allocates (HEAPPROF_MEMORY_INTERVAL_MS), and a joined log has none",
+        "{}: the log has no reading of the resident memory. The library takes one each second in \
+         which the program allocates, unless HEAPPROF_MEMORY_INTERVAL_MS=0; of a joined log, give \
+         the log of one process",
         Moment::PeakRss
     )]
     NoReading,
@@ -465,7 +466,10 @@ mod tests {
         let mut run = Run::default();
         let find = |run: &Run| moment("peak-rss").find(run, &Peak::default(), &[]);
         let none = find(&run).unwrap_err().to_string();
-        assert!(none.starts_with("peak-rss: no reading"), "{none}");
+        assert!(
+            none.starts_with("peak-rss: the log has no reading"),
+            "{none}"
+        );
         run.most_resident = Some(HighestReading {
             record: 9,
             time_ns: 5,
