@@ -89,7 +89,8 @@ pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{
     ALLOCATOR, ANY_LABEL, ATTACHED, Alloc, Counter, EXECUTED_AS, EndReason, Event, FOLDED_LABEL,
     FORKED_AT, FileStamp, Free, MAX_LABELS, MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record,
-    SPAN_ID, Segment, Stack, Start, TAPPED, TAPPED_LATER, TITLE, TRACE_ID, Thread, WalkEnd,
+    SLACK_UNKNOWN, SPAN_ID, Segment, Stack, Start, TAPPED, TAPPED_LATER, TITLE, TRACE_ID, Thread,
+    WalkEnd,
 };
 pub use segments::SegmentStart;
 pub use thread_status::thread_name_in;

@@ -344,6 +344,10 @@ pub const ALLOCATOR: &str = "allocator";
 /// name, its file and the number of its functions. One entry for each.
 pub const TAPPED: &str = "tapped";
 
+/// Part of an entry of [`TAPPED`]: the allocator does not tell the usable bytes of its blocks.
+/// They count as large as requested.
+pub const SLACK_UNKNOWN: &str = "slack not known";
+
 /// Beginning of a [`Notice`](crate::Record::Notice) of an allocator in a library that the program
 /// has opened: it is recorded from the notice's time on. Behind it stands what an entry of
 /// [`TAPPED`] has.

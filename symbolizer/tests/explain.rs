@@ -253,6 +253,32 @@ fn a_program_without_trouble_is_well_and_a_short_run_says_nothing() {
     assert!(ok(&["explain", &path]).contains("too short"));
 }
 
+/// A heap of some sixty samples, which a leak of a tenth of it could hide in.
+#[test]
+fn a_few_samples_do_not_show_that_nothing_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let of = |number: u64| {
+        log_at(64 * KIB, &folder, &mut |history, tick| {
+            if tick < number {
+                history.alloc((tick % 4) as u32, KIB, 0);
+            }
+        })
+    };
+    let few = of(60);
+    let document = verdicts(&few).1;
+    assert_eq!(
+        (&document["few_samples"], &document["nothing_is_wrong"]),
+        (&true.into(), &false.into())
+    );
+    let text = ok(&["explain", &few, "--width", "200"]);
+    assert!(text.contains("as far as the few samples show"), "{text}");
+    let document = verdicts(&of(150)).1;
+    assert_eq!(
+        (&document["few_samples"], &document["nothing_is_wrong"]),
+        (&false.into(), &true.into())
+    );
+}
+
 #[test]
 fn every_key_is_documented() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -186,6 +186,26 @@ fn what_grows_over_the_whole_run_is_found() {
     assert!(text.contains(evidence), "{text}");
 }
 
+/// Six moments are too few. In the detail, the leak adds a twentieth to what is in use.
+#[test]
+fn what_grows_in_the_detail_cannot_be_judged_without_its_past() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = log_with(&[leak(), filled()], 9, &[], &folder);
+    let (kinds, document) = verdicts(&log);
+    let all = [(0, "cannot be judged"), (1, "one-time")];
+    assert_eq!(kinds, expected(&all), "{document}");
+    assert_eq!(document["nothing_is_wrong"], false);
+    let findings = document["findings"].as_array().expect("findings").iter();
+    let mut coarse = findings.map(|it| &it["coarse"]).filter(|it| !it.is_null());
+    let coarse = coarse.next().expect("the past of the leak");
+    assert_eq!(coarse["what"], "not known until");
+    assert_eq!(coarse["time_ns"], DETAIL * 10 * MINUTE);
+    let text = ok(&["explain", &log, "--width", "200"]);
+    let evidence = " since 32400.0 s, and how it was before is not known";
+    assert!(text.contains(evidence), "{text}");
+    assert!(!text.contains("Nothing is wrong"), "{text}");
+}
+
 /// In the detail, the saw-teeth rise as leaks do.
 #[test]
 fn what_is_over_or_went_before_is_no_leak() {

@@ -410,7 +410,7 @@ fn a_limit_that_is_near_is_marked() {
 #[test]
 fn a_process_that_is_named_takes_a_reading_at_once() {
     let run = service("steady").interval(4096);
-    let mut running = started(run.env("HEAPPROF_MEMORY_INTERVAL_MS", "3600000"));
+    let mut running = started(run.env("HEAPPROF_MEMORY_INTERVAL_MS", "0"));
     running.until("a sample", |running| samples_so_far(running, 23001) > 0);
     let pid = running.pid().to_string();
     let asked = || {

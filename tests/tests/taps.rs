@@ -287,6 +287,57 @@ fn allocators_of_opened_libraries_are_recorded() {
             toy.is_some_and(|line| line.contains(" allocated")),
             "{info}"
         );
+        let said = "libtoy.so (2 functions; slack not known), from ";
+        assert!(info.contains(said), "{info}");
+        let rss = Run::heapprof()
+            .in_folder_of(&ran)
+            .args(["rss", "t.heaplog", "--width", "200"]);
+        let rss = rss.run().well().stdout;
+        let caveat = "libtoy.so is not known, and counts as none";
+        assert!(rss.contains(caveat), "{rss}");
+    }
+}
+
+/// Slack is that of the allocator, if it tells the usable bytes of a block.
+#[test]
+fn slack_is_asked_of_an_allocator_inside() {
+    const SOURCE: &str = r#"
+#include <malloc.h>
+#include <cstdio>
+#include <cstdlib>
+static void *volatile kept[1000];
+int main()
+{
+    size_t slack = 0;
+    for (int i = 0; i < 1000; i++) {
+        kept[i] = i % 2 ? std::malloc(1111) : std::calloc(11, 101);
+        if (i % 3 == 0) kept[i] = std::realloc(kept[i], 1111);
+        slack += malloc_usable_size(kept[i]) - 1111;
+    }
+    std::printf("%zu\n", slack);
+    return 0;
+}
+"#;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("slack.cpp");
+    std::fs::write(&path, SOURCE).unwrap();
+    let path = path.display().to_string();
+    for archive in ARCHIVES {
+        let library = format!("-l:{archive}");
+        let flags = ["-O0", "-fno-builtin", &path, &library, "-lm", "-lpthread"];
+        let ran = linked(&[&flags[..], &["-ldl"]].concat());
+        let ran = ran.interval(1).prefix("t").run().well();
+        let truth: f64 = ran.stdout.trim().parse().unwrap();
+        let top = Run::heapprof().in_folder_of(&ran);
+        let top = top.args(["top", "-m", "slack", "--json", "t.heaplog"]);
+        let top: serde_json::Value = serde_json::from_str(&top.run().well().stdout).unwrap();
+        let sites = top["sites"].as_array().expect("sites").iter();
+        let of_main = sites.filter(|site| site["function"] == "main");
+        let slack: f64 = of_main.filter_map(|site| site["self"].as_f64()).sum();
+        assert!(truth > 0.0 && slack == truth, "{archive}: {truth}, {top}");
+        let info = Run::heapprof().in_folder_of(&ran);
+        let info = info.args(["info", "t.heaplog"]).run().well().stdout;
+        assert!(!info.contains("slack not known"), "{info}");
     }
 }
 

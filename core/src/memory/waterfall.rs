@@ -81,8 +81,7 @@ pub struct EstimatedBlocks {
     pub requested: f64,
     /// Usable bytes beyond the requested ones.
     pub slack: f64,
-    /// The part of the requested bytes that other allocators than the one of the reading gave out,
-    /// from mappings.
+    /// The part of both that other allocators than the one of the reading gave out, from mappings.
     pub elsewhere: f64,
     /// The part of the blocks in mappings that was never touched, as far as it is known.
     pub untouched: f64,
@@ -116,7 +115,7 @@ impl Waterfall {
         let untouched_mapped = blocks.map_or(0, |it| it.untouched.round() as i64);
         let (in_use, slack, difference) = match (estimates, of_blocks) {
             (Some((in_use, slack)), Some(all)) => {
-                let here = in_use.saturating_sub(elsewhere).saturating_add(slack);
+                let here = in_use.saturating_add(slack).saturating_sub(elsewhere);
                 let difference = all.saturating_sub(here);
                 (Some(in_use), Some(slack), Some(difference))
             }

@@ -28,16 +28,17 @@ pub(crate) use programs_heap::{library as next_library, prepare, redirect};
 /// How a block was requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// Its allocator has reported it. It counts as large as requested.
-    Reported,
+    /// From the program's allocator, which has so many usable bytes for it.
+    Reported { usable: usize },
 }
 
 /// Returns the usable bytes of a new block.
 ///
 /// # Safety
 /// Any arguments may be passed. The signature is that of the other allocator.
-pub(crate) unsafe fn usable_of_new(_: *mut c_void, size: usize, _: Fit) -> usize {
-    size
+pub(crate) unsafe fn usable_of_new(_: *mut c_void, _: usize, fit: Fit) -> usize {
+    let Fit::Reported { usable } = fit;
+    usable
 }
 
 /// No effect: this library has no cache of blocks.

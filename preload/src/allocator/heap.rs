@@ -316,8 +316,8 @@ pub(crate) enum Fit {
     Aligned,
     /// By its size, for an existing block: a large block may have kept its pages.
     Resized,
-    /// From a pool of the program's own, which has reported it. It is as large as requested.
-    Reported,
+    /// From an allocator of the program's own, which has so many usable bytes for it.
+    Reported { usable: usize },
 }
 
 /// Returns the usable bytes of a block that has just been allocated or resized for `size` bytes. If
@@ -333,7 +333,7 @@ pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> u
         Fit::Plain if size <= LARGEST_CACHED && large::has_exact_pages() => {
             size.next_multiple_of(PAGE)
         }
-        Fit::Reported => size,
+        Fit::Reported { usable } => usable,
         // SAFETY: the caller's promise.
         _ => unsafe { usable(ptr) },
     }

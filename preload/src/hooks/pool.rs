@@ -25,6 +25,11 @@ with_caller! {
     heapprof_alloc(ptr: *mut c_void, size: usize) -> () => alloc_called_from
 }
 
+/// A pool's block is as large as requested.
+fn fit(size: usize) -> Fit {
+    Fit::Reported { usable: size }
+}
+
 extern "C-unwind" fn alloc_called_from(ptr: *mut c_void, size: usize, sp: *const u64, bp: u64) {
     if ptr.is_null() || early_heap::is_active() || sample::passes(size) {
         return;
@@ -32,7 +37,7 @@ extern "C-unwind" fn alloc_called_from(ptr: *mut c_void, size: usize, sp: *const
     // SAFETY: the exported function passed its own registers.
     let here = unsafe { WalkStart::caller(sp, bp) };
     let entry = entry!(heapprof_alloc);
-    sample::on_allocation(entry, number(ptr), size, Fit::Reported, here);
+    sample::on_allocation(entry, number(ptr), size, fit(size), here);
 }
 
 /// Records that a pool takes back the block at `ptr`. Call it before the pool can give the memory
@@ -80,5 +85,5 @@ extern "C-unwind" fn realloc_called_from(
     // SAFETY: the exported function passed its own registers.
     let here = unsafe { WalkStart::caller(sp, bp) };
     let entry = entry!(heapprof_realloc);
-    sample::on_reallocation(entry, number(new), size, Fit::Reported, here, old);
+    sample::on_reallocation(entry, number(new), size, fit(size), here, old);
 }

@@ -96,7 +96,7 @@ pub(super) enum Cause {
 
 /// The state between readings.
 pub(super) struct MemoryReadings {
-    /// Time between two regular readings; 0: no readings.
+    /// Time between two regular readings; 0: no readings but those that somebody asks for.
     interval_ns: u64,
     /// When the last regular reading was due.
     last_ns: u64,
@@ -156,8 +156,13 @@ impl MemoryReadings {
         start_ns: u64,
     ) -> Option<(MemoryReading, Option<MappedTotals>)> {
         let now_ns = clock::now_ns();
-        let is_allowed = cause != Cause::Frequent || self.frequent.allows(now_ns);
-        if self.interval_ns == 0 || allocator::is_short() || !is_allowed {
+        let is_allowed = match cause {
+            Cause::Request => true,
+            _ if self.interval_ns == 0 => false,
+            Cause::Frequent => self.frequent.allows(now_ns),
+            _ => true,
+        };
+        if allocator::is_short() || !is_allowed {
             return None;
         }
         self.last_ns = now_ns;

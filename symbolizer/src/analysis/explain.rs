@@ -20,13 +20,14 @@ use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;
 use crate::analysis::explain::kind::{FEWEST_RISES, Kind};
 use crate::analysis::explain::rate::{LongTerm, Rate, Rates};
-use crate::analysis::explain::whole_run::{Earlier, Fall, Growth, WholeRun};
+use crate::analysis::explain::whole_run::{Earlier, Fall, Growth, Verdict, WholeRun};
 use crate::history::courses::Course;
 use crate::model::amount::Amount;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::profile::Profile;
 use crate::model::run::Ending;
+use crate::model::span::Cut;
 use crate::naming::site::{SiteKey, SiteMap};
 use crate::naming::symbols::Symbols;
 
@@ -34,6 +35,9 @@ use crate::naming::symbols::Symbols;
 const MATTERS: f64 = 0.01;
 /// The part of all allocations of which most are temporary that is worth a finding.
 const MUCH_CHURN: f64 = 0.1;
+/// The fewest samples by which a program without findings is well. Five samples that stay show a
+/// leak ([`kind`]): of a hundred, that is a twentieth of all bytes.
+const FEW_SAMPLES: u64 = 100;
 /// The part of a site's allocations that are temporary.
 const MOSTLY: f64 = 0.8;
 
@@ -97,6 +101,8 @@ pub struct Explanation {
     pub forecast: Option<Forecast>,
     /// True if the run is too short, or has too few samples, to say what grows.
     pub is_too_short: bool,
+    /// True if the samples are so few that a site with a good part of the memory may have none.
+    pub is_of_few_samples: bool,
 }
 
 impl Explanation {
@@ -151,11 +157,12 @@ impl Explanation {
         let least = MATTERS * most;
         let mut findings: Vec<Finding> = Vec::new();
         let whole_run = WholeRun::of(profile, &map);
-        let growths = whole_run.as_ref().map(|it| it.growing(least));
+        let verdicts = whole_run.as_ref().map(|it| it.verdicts(least));
+        let in_detail = part_in_detail(profile);
         for (site, (key, sum)) in map.keys().iter().zip(&sites).enumerate() {
             let conduct = Conduct::of(&sum.course);
-            let growth = growths.as_ref().and_then(|all| all[site]);
-            let growth = growth.filter(|growth| {
+            let whole = verdicts.as_ref().map_or(Verdict::Unknown, |all| all[site]);
+            let growth = whole.growth().filter(|growth| {
                 let detail = conduct.as_ref();
                 detail.is_none_or(|conduct| growth.goes_on(conduct, step_s))
             });
@@ -167,10 +174,19 @@ impl Explanation {
             // Blocks that are freed at once are churn, if they are many.
             let is_temporary = sum.temporary > MOSTLY * sum.allocated;
             let kind = Kind::of(&conduct, least, at_peak);
-            let in_detail = kind.filter(|kind| kind.is_trouble() || !is_temporary);
-            let growth = growth.filter(|_| in_detail != Some(Kind::Burst));
-            let kind = growth.map(|growth| growth.kind).or(in_detail);
-            if let Some(kind) = kind {
+            let kind = kind.filter(|kind| kind.is_trouble() || !is_temporary);
+            let growth = growth.filter(|_| kind != Some(Kind::Burst));
+            let kind = growth.map(|growth| growth.kind).or(kind);
+            let may_grow = || {
+                let part = in_detail.filter(|_| whole == Verdict::Unknown);
+                part.is_some_and(|part| Kind::of_growth_in_part(&conduct, least, part).is_some())
+            };
+            if kind.is_none_or(|kind| !kind.is_trouble()) && may_grow() {
+                let mut finding = Finding::of(Kind::Unknown, key, sum, &conduct, step_s);
+                let until_ns = profile.courses.begin_ns;
+                finding.earlier = Some(Earlier::NotKnown { until_ns });
+                findings.push(finding);
+            } else if let Some(kind) = kind {
                 let mut finding = Finding::of(kind, key, sum, &conduct, step_s);
                 if let Some(growth) = growth {
                     finding.by_whole_run(&growth);
@@ -201,14 +217,20 @@ impl Explanation {
             forecast: (profile.memory.zip(rates))
                 .and_then(|(reading, rates)| Forecast::of(&reading, &rates)),
             is_too_short: conduct.is_none()
-                && growths.is_none_or(|all| !all.iter().any(Option::is_some)),
+                && verdicts.is_none_or(|all| all.iter().all(|it| it.growth().is_none())),
+            is_of_few_samples: profile.run.interval != Some(1)
+                && conduct.is_none_or(|conduct| conduct.samples < FEW_SAMPLES),
         }
     }
 
     /// Returns true if nothing is to look into.
     pub fn is_well(&self) -> bool {
-        !self.is_too_short
-            && self.churn.is_empty()
+        !self.is_too_short && !self.is_of_few_samples && self.is_without_trouble()
+    }
+
+    /// Returns true if nothing is found that is to look into.
+    pub(crate) fn is_without_trouble(&self) -> bool {
+        self.churn.is_empty()
             && self
                 .findings
                 .iter()
@@ -275,6 +297,16 @@ impl Finding {
             _ => self.in_use.value.max(self.mean),
         }
     }
+}
+
+/// Returns the part of the run's time that the log has in detail, from 0 to 1, if that is less than
+/// half. `None` also for a window, whose time is all that is judged.
+fn part_in_detail(profile: &Profile) -> Option<f64> {
+    let span = profile.run.span;
+    let is_of_all = span.is_none_or(|span| span.from == Cut::Nothing);
+    let end_ns = span.map_or(profile.run.duration_ns, |span| span.to.time_ns());
+    let detail_ns = end_ns.checked_sub(profile.courses.begin_ns)?;
+    (is_of_all && detail_ns < end_ns / 2).then(|| detail_ns as f64 / end_ns as f64)
 }
 
 /// The sums of a site.

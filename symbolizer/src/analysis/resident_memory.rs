@@ -3,6 +3,8 @@
 //! The blocks in use are estimates of the profile, which is that of the reading's time. All other
 //! numbers are the reading's. `heapprof_core::Waterfall` adds them up.
 
+use std::iter;
+
 use heapprof_core::{EstimatedBlocks, MemoryPart, Waterfall};
 use heapprof_format::{MemoryField, MemoryReading};
 
@@ -67,7 +69,7 @@ pub struct BlocksInUse {
     pub error: f64,
     /// Usable bytes beyond the requested ones.
     pub slack: f64,
-    /// The part of the requested bytes that [other allocators](Profile::is_elsewhere) gave out.
+    /// The part of both that [other allocators](Profile::is_elsewhere) gave out.
     pub elsewhere: f64,
     /// The bytes that were never touched, of the blocks that lie in mappings. `None`: not known.
     pub untouched: Option<f64>,
@@ -96,15 +98,16 @@ impl ResidentMemory {
     /// `pages` is the profile at a reading of pages near that time. It alone tells which pages were
     /// never touched of the blocks that lie in mappings.
     pub fn of(profile: &Profile, pages: Option<&Profile>) -> Option<ResidentMemory> {
-        let slack = profile.pasts.iter().map(|past| past.slack.bytes_f64());
+        let slack = || profile.pasts.iter().map(|past| past.slack.bytes_f64());
+        let usable = profile.rows.iter().zip(slack().chain(iter::repeat(0.0)));
+        let elsewhere = usable
+            .filter(|(row, _)| profile.is_elsewhere(row.stack))
+            .map(|(row, slack)| row.totals.in_use.bytes_f64() + slack);
         let blocks = (!profile.rows.is_empty()).then(|| BlocksInUse {
             requested: profile.numbers().get(Metric::InUseBytes) as f64,
             error: profile.error(Metric::InUseBytes).unwrap_or(0.0),
-            slack: slack.sum(),
-            elsewhere: (profile.rows.iter())
-                .filter(|row| profile.is_elsewhere(row.stack))
-                .map(|row| row.totals.in_use.bytes_f64())
-                .sum(),
+            slack: slack().sum(),
+            elsewhere: elsewhere.sum(),
             untouched: pages.map(untouched_in_mappings),
         });
         let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run)?;
@@ -397,6 +400,13 @@ fn caveats(reading: &MemoryReading, run: &Run, is_in_mappings: bool) -> Vec<Stri
             all.join(", ")
         )),
     }
+    match &run.allocators_without_slack()[..] {
+        [] => {}
+        without => caveats.push(format!(
+            "the slack of blocks from {} is not known, and counts as none",
+            without.join(", ")
+        )),
+    }
     if run.allocator.is_empty() && get(MemoryField::HeapCached).is_none() {
         caveats.push("the bytes in thread caches are not known: they count as blocks".into());
     }
@@ -494,6 +504,12 @@ mod tests {
             inside.contains("own allocator (jemalloc in /srv/a (b)) does not"),
             "{inside}"
         );
+        let without = said("", &["snmalloc in /srv/a (4 functions; slack not known)"]);
+        assert!(
+            without.contains("the slack of blocks from snmalloc in /srv/a is not known"),
+            "{without}"
+        );
+        assert!(!inside.contains("slack"), "{inside}");
         let both = said("/lib/libc.so.6", &["jemalloc in /srv/a (6 functions)"]);
         assert!(both.contains("own allocators (/lib/libc.so.6, jemalloc in /srv/a) do not"));
     }

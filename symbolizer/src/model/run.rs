@@ -1,7 +1,7 @@
 //! Run: what ran, when, under which settings, what was in force at which times, and how it ended.
 
 use heapprof_format::{
-    ALLOCATOR, ATTACHED, Checkpoint, EXECUTED_AS, EndReason, Start, TAPPED, TITLE,
+    ALLOCATOR, ATTACHED, Checkpoint, EXECUTED_AS, EndReason, SLACK_UNKNOWN, Start, TAPPED, TITLE,
 };
 
 use crate::model::page_reading::PagesRead;
@@ -139,15 +139,25 @@ impl Marker {
     }
 }
 
+/// Returns the name and the file of an entry of [`Run::tapped`]. The number of functions follows.
+fn name_of_tapped(what: &str) -> &str {
+    what.rsplit_once(" (").map_or(what, |(name, _)| name)
+}
+
 impl Run {
     /// Returns the names of the allocators whose free pages nobody tells: the one that served the
     /// program in place of heapprof's, and those inside of the program.
     pub(crate) fn allocators_of_the_program(&self) -> Vec<&str> {
-        // The number of functions follows the file.
-        let inside = self.tapped.iter();
-        let inside = inside.map(|what| what.rsplit_once(" (").map_or(&**what, |(name, _)| name));
+        let inside = self.tapped.iter().map(|what| name_of_tapped(what));
         let own = Some(self.allocator.as_str()).filter(|own| !own.is_empty());
         own.into_iter().chain(inside).collect()
+    }
+
+    /// Returns the names of the allocators that do not tell the usable bytes of their blocks.
+    pub(crate) fn allocators_without_slack(&self) -> Vec<&str> {
+        let tapped = self.tapped.iter();
+        let without = tapped.filter(|what| what.contains(SLACK_UNKNOWN));
+        without.map(|what| name_of_tapped(what)).collect()
     }
 
     /// Takes the first record of the log.

@@ -1,9 +1,13 @@
 //! Allocators of a module: found by the names of its functions, or named by the user.
 
 use std::ffi::CStr;
+use std::ops::Range;
+
+use heapprof_format::SLACK_UNKNOWN;
 
 use super::functions::{Family, flat_names, known_by};
 use super::plan::{Functions, Take, TapRequest, plan};
+use super::tapped_function::UsableSize;
 use super::{NAMED, TapOutcome};
 use crate::allocator;
 use crate::os::elf_symbols::{self, ElfSymbols};
@@ -90,12 +94,14 @@ pub(super) fn for_each_allocator(
             }
             continue;
         };
+        let usable = usable_size(module, &code, &symbols, functions);
         let wanted = TapRequest {
             module,
             code: code.clone(),
             functions,
             has_usual_names: owns_malloc || is_program,
             flat_names: flat_names(module.file() == b"libc.so.6", &symbols),
+            usable,
         };
         let planned = plan(&wanted, &symbols, &tapped).and_then(|planned| {
             if !planned.entries.is_empty() {
@@ -111,7 +117,11 @@ pub(super) fn for_each_allocator(
                 if matches!(functions, Functions::Known(Family::Loader, _)) {
                     continue;
                 }
-                TapOutcome::Tapped(format!("{name} ({number} functions)"))
+                let remark = match usable {
+                    Some(_) => String::new(),
+                    None => format!("; {SLACK_UNKNOWN}"),
+                };
+                TapOutcome::Tapped(format!("{name} ({number} functions{remark})"))
             }
             Err(why) if is_usual => TapOutcome::RefusedMalloc(why),
             #[cfg(feature = "attach")]
@@ -121,6 +131,28 @@ pub(super) fn for_each_allocator(
             Err(why) => TapOutcome::Refused(format!("{name}: {why}")),
         });
     }
+}
+
+/// Returns the allocator's function for the usable bytes of a block. A linker may have dropped it.
+fn usable_size(
+    module: &Module,
+    code: &Range<u64>,
+    symbols: &ElfSymbols<'_>,
+    functions: Functions<'_>,
+) -> Option<UsableSize> {
+    let Functions::Known(family, prefix) = functions else {
+        return None;
+    };
+    let names = family.usable_size_names().iter();
+    let mut found = names.filter_map(|&wanted| {
+        let is_wanted = |name: &[u8]| name.strip_prefix(prefix) == Some(wanted);
+        let mut functions = symbols.functions();
+        let function = functions.find(|it| it.size > 0 && is_wanted(it.name))?;
+        Some(module.address(function.value))
+    });
+    let entry = found.find(|entry| code.contains(entry))?;
+    // SAFETY: a function of that name has this type in each of the known allocators.
+    Some(unsafe { std::mem::transmute::<usize, UsableSize>(entry as usize) })
 }
 
 /// Returns the allocators that the symbols tell of, with the prefixes of their functions.

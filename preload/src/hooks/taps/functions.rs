@@ -208,6 +208,17 @@ impl Family {
         }
     }
 
+    /// Returns the names of functions that return the usable bytes of a block, behind the prefix.
+    pub(super) fn usable_size_names(self) -> &'static [&'static [u8]] {
+        match self {
+            Family::Jemalloc | Family::Usual => &[b"malloc_usable_size"],
+            Family::Mimalloc => &[b"usable_size", b"malloc_usable_size", b"malloc_size"],
+            Family::Tcmalloc => &[b"malloc_size"],
+            Family::Snmalloc => &[b"rust_usable_size"],
+            Family::Loader => &[],
+        }
+    }
+
     /// Returns true if the function of that name takes back blocks of this allocator, by which a
     /// second name confirms it.
     pub(super) fn is_confirmed_by(self, name: &[u8], prefix: &[u8]) -> bool {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use heapprof_core::{EntryPatch, Filter, Refusal};
 
 use super::functions::{Call, Family, is_usual};
-use super::tapped_function::{FunctionTap, due_stub, undecided_stub};
+use super::tapped_function::{FunctionTap, UsableSize, due_stub, undecided_stub};
 use super::user_functions::Named;
 #[cfg(feature = "attach")]
 use crate::allocator;
@@ -65,6 +65,7 @@ pub(super) struct TapRequest<'a> {
     pub(super) has_usual_names: bool,
     /// Functions of these names never call a tapped one.
     pub(super) flat_names: &'static [&'static [u8]],
+    pub(super) usable: Option<UsableSize>,
 }
 
 /// The change of one entry.
@@ -294,6 +295,7 @@ pub(super) fn plan(
         let moved_at = start + first as u64;
         let tap = Box::into_raw(Box::new(FunctionTap {
             call: *call,
+            usable: wanted.usable,
             entry: *entry,
             moved: moved_at,
         }));

@@ -26,9 +26,14 @@ pub(super) fn watch_loader(watcher: fn()) {
     let _ = WATCHER.set(watcher);
 }
 
+/// A function that returns the usable bytes of a block.
+pub(super) type UsableSize = unsafe extern "C" fn(*const c_void) -> usize;
+
 /// A tapped function.
 pub(super) struct FunctionTap {
     pub(super) call: Call,
+    /// The allocator's own. `None`: none was found.
+    pub(super) usable: Option<UsableSize>,
     /// The address of the function.
     pub(super) entry: u64,
     /// The address of its moved instructions, which is that of the function as it was.
@@ -39,12 +44,7 @@ impl FunctionTap {
     /// Calls the function. Blocks that are allocated in the call are not recorded, and lay nothing
     /// on the thread's line: by their checks they would lay the caller's bytes once more.
     fn call(&self, registers: &Registers) -> usize {
-        let thread = thread::current();
-        let _within = CallScope {
-            thread,
-            was_inside: thread.inside.replace(Inside::Ours),
-            suspended: Some(thread.with_sampler(Sampler::suspend)),
-        };
+        let _within = CallScope::enter();
         // SAFETY: the moved instructions, which continue as the function does. The registers are
         // those of the program's call.
         unsafe { call_moved(registers, self.moved) }
@@ -56,6 +56,17 @@ struct CallScope<'a> {
     thread: &'a Thread,
     was_inside: Inside,
     suspended: Option<Suspended>,
+}
+
+impl CallScope<'_> {
+    fn enter() -> Self {
+        let thread = thread::current();
+        CallScope {
+            thread,
+            was_inside: thread.inside.replace(Inside::Ours),
+            suspended: Some(thread.with_sampler(Sampler::suspend)),
+        }
+    }
 }
 
 impl Drop for CallScope<'_> {
@@ -103,7 +114,8 @@ unsafe extern "C-unwind" fn allocation_is_due(
         Some(_) => 0,
     };
     // The old block of a resize is not sampled: the check has asked the filter.
-    sample::on_allocation(tap.pc(), block as *mut c_void, size, Fit::Reported, here);
+    let fit = tap.fit(block, size);
+    sample::on_allocation(tap.pc(), block as *mut c_void, size, fit, here);
     answer
 }
 
@@ -276,14 +288,28 @@ impl FunctionTap {
         self.entry + 1
     }
 
+    /// Returns the usable bytes of a new block, or its size if they are not known. An allocator may
+    /// allocate for that (tcmalloc does).
+    fn fit(&self, block: usize, size: usize) -> Fit {
+        let usable = match self.usable {
+            Some(usable) if block != 0 => {
+                let _within = CallScope::enter();
+                // SAFETY: a block that this allocator has just returned, which nobody else has yet.
+                unsafe { usable(block as *const c_void) }
+            }
+            _ => size,
+        };
+        Fit::Reported { usable }
+    }
+
     /// Records a new block, if it is sampled.
     #[inline(always)]
     fn record(&self, block: usize, size: usize, here: WalkStart) {
         if block == 0 || is_nested() || sample::passes(size) {
             return;
         }
-        let ptr = block as *mut c_void;
-        sample::on_allocation(self.pc(), ptr, size, Fit::Reported, here);
+        let (ptr, fit) = (block as *mut c_void, self.fit(block, size));
+        sample::on_allocation(self.pc(), ptr, size, fit, here);
     }
 
     /// Records a new block with a C string that fills it, if it is sampled.
@@ -317,7 +343,8 @@ impl FunctionTap {
         if new == 0 || is_nested() || sample::passes(size) {
             old.end(ptr);
         } else {
-            sample::on_reallocation(self.pc(), ptr, size, Fit::Reported, here, old);
+            let fit = self.fit(new, size);
+            sample::on_reallocation(self.pc(), ptr, size, fit, here, old);
         }
     }
 }

@@ -85,10 +85,16 @@ impl Forecast {
         })
     }
 
-    /// Returns true if the limit may be reached within a day.
+    /// Returns true if all that the limit permits is used, but for a thousandth.
+    pub(crate) fn is_reached(&self) -> bool {
+        self.used >= self.bytes - self.bytes / 1000
+    }
+
+    /// Returns true if the limit is reached, or may be within a day.
     pub fn is_near(&self) -> bool {
         let outlook = &self.outlook;
-        outlook.seconds.is_some() && outlook.least_seconds.is_some_and(|least| least < NEAR_S)
+        let is_within_a_day = outlook.least_seconds.is_some_and(|least| least < NEAR_S);
+        self.is_reached() || outlook.seconds.is_some() && is_within_a_day
     }
 }
 
@@ -158,6 +164,16 @@ mod tests {
         assert_eq!(words(100.0), format!("{all}{grown}"));
         let unknown = "not reached before 6 min at this rate, if at all";
         assert_eq!(words(400.0), format!("{all}{unknown}"));
+    }
+
+    #[test]
+    fn a_limit_that_is_used_up_has_no_time() {
+        let forecast = Forecast::of(&reading(100_000, 99_950), &grows_by(1000.0, 0.0)).unwrap();
+        let words = forecast.in_words();
+        let reached = "the cgroup's memory.max is 97.7 KiB, and all of it is used";
+        assert_eq!(words, reached);
+        let nearly = Forecast::of(&reading(100_000, 99_000), &grows_by(1000.0, 0.0)).unwrap();
+        assert!(nearly.in_words().contains("reached in 10 s"));
     }
 
     #[test]

@@ -20,7 +20,8 @@ pub enum Kind {
     Cache,
     /// It was allocated at the beginning, and stays.
     OneTime,
-    /// Much of it went while recording was stopped, and whether it was replaced is not known.
+    /// Much of it went while recording was stopped, and whether it was replaced is not known. Or it
+    /// grows in the detail of a log, and of the time before too little is known.
     Unknown,
 }
 
@@ -101,6 +102,12 @@ impl Kind {
 
     /// Returns the kind of growth; `None`: it does not grow.
     pub(crate) fn of_growth(conduct: &Conduct, least: f64) -> Option<Kind> {
+        Kind::of_growth_in_part(conduct, least, 1.0)
+    }
+
+    /// Returns the kind of growth of a site whose conduct is that in a part of the run, from 0 to
+    /// 1: the growth that matters, if the whole run had it.
+    pub(crate) fn of_growth_in_part(conduct: &Conduct, least: f64, part: f64) -> Option<Kind> {
         let fourth = conduct.lows[2];
         let growth = conduct.growth();
         // If hardly anything is freed, a few samples prove that it grows, though not how much.
@@ -108,7 +115,8 @@ impl Kind {
         let is_real = growth > REAL * conduct.error
             || only_allocates && conduct.late_samples >= FEWEST_OF_GROWTH;
         let is_steady = is_steady(&conduct.lows);
-        let grows = growth > least && growth > CHANGE * fourth && is_real && is_steady;
+        let matters = growth > part * least && growth > part * CHANGE * fourth;
+        let grows = matters && is_real && is_steady;
         grows.then_some(
             match conduct.gone < FEW_GONE || conduct.kept > ENOUGH_KEPT {
                 true => Kind::Leak,

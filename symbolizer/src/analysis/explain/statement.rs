@@ -54,8 +54,13 @@ impl Explanation {
         if self.is_too_short {
             return Some("The run is too short to say what grows: let it run longer.");
         }
-        self.is_well()
-            .then_some("Nothing is wrong: no site grows, bursts or churns.")
+        let is_well = self.is_without_trouble();
+        is_well.then_some(match self.is_of_few_samples {
+            false => "Nothing is wrong: no site grows, bursts or churns.",
+            true => {
+                "No site grows, bursts or churns, as far as the few samples show: a shorter interval (-i) takes more."
+            }
+        })
     }
 }
 
@@ -76,6 +81,7 @@ impl Finding {
             options: match self.kind {
                 Kind::Leak | Kind::GrowingBlock | Kind::Backlog => Some("-m growth".into()),
                 Kind::Burst | Kind::Periodic => Some(at(self.highest_ns)),
+                Kind::Unknown if self.earlier.is_some() => Some("-m growth".into()),
                 Kind::Cache | Kind::OneTime | Kind::Unknown => None,
             },
             highest_ns: Some(self.highest_ns),
@@ -152,8 +158,14 @@ fn evidence(finding: &Finding) -> String {
                 seconds(time_ns)
             ),
         ),
-        None => Default::default(),
+        Some(Earlier::NotKnown { .. }) | None => Default::default(),
     };
+    if let Some(Earlier::NotKnown { until_ns }) = finding.earlier {
+        return format!(
+            "{in_use} in use; grows by {growth} since {}, and how it was before is not known",
+            seconds(until_ns)
+        );
+    }
     match finding.kind {
         Kind::Leak => format!(
             "grows by {growth}{since}; {in_use} in use; {gone} of the bytes in use halfway through {} are freed by its end",
@@ -193,6 +205,10 @@ fn evidence(finding: &Finding) -> String {
 impl Forecast {
     /// Returns the forecast as a sentence.
     pub fn in_words(&self) -> String {
+        if self.is_reached() {
+            let bytes = Bytes(self.bytes as f64);
+            return format!("{} is {bytes}, and all of it is used", self.limit);
+        }
         let limit = format!(
             "{} is {}, of which {} are used",
             self.limit,

@@ -44,6 +44,11 @@ pub enum Earlier {
         /// The least bytes in use then.
         bytes: f64,
     },
+    /// The site grows in the detail, and the coarse history does not tell its past.
+    NotKnown {
+        /// When the detail begins, in nanoseconds.
+        until_ns: u64,
+    },
 }
 
 /// The growth of a site since the first moment that names its growing stacks.
@@ -73,6 +78,17 @@ pub(crate) struct Fall {
     pub(crate) gone: f64,
     /// How often the site rose, the present rise included.
     pub(crate) rises: usize,
+}
+
+/// The verdict on a site or a stack over the whole run.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) enum Verdict {
+    /// The coarse history does not suffice.
+    #[default]
+    Unknown,
+    /// It does not grow.
+    Level,
+    Grows(Growth),
 }
 
 /// The totals of a stack.
@@ -117,23 +133,21 @@ impl<'a> WholeRun<'a> {
         })
     }
 
-    /// Returns the growth of each site that grows, by site. `least` is the smallest number of bytes
-    /// that matters to the program.
-    pub(crate) fn growing(&self, least: f64) -> Vec<Option<Growth>> {
-        let mut sites: Vec<Option<Growth>> = vec![None; self.map.keys().len()];
+    /// Returns the verdict on each site. `least` is the smallest number of bytes that matters to
+    /// the program.
+    pub(crate) fn verdicts(&self, least: f64) -> Vec<Verdict> {
+        let mut sites = vec![Verdict::Unknown; self.map.keys().len()];
         for stack in 0..self.totals.len() as u32 {
-            let site = self.map.own(stack);
-            let Some((site, growth)) = site.zip(self.of_stack(stack, least)) else {
-                continue;
-            };
-            let sum = match sites[site] {
-                None => growth,
-                Some(other) => other.with(&growth),
-            };
-            sites[site] = Some(sum);
+            if let Some(site) = self.map.own(stack) {
+                sites[site] = sites[site].with(self.of_stack(stack, least));
+            }
         }
-        for (site, growth) in sites.iter_mut().enumerate() {
-            *growth = growth.filter(|it| self.most_growth(site, it.since_ns) > OF_SITE * it.bytes);
+        for (site, verdict) in sites.iter_mut().enumerate() {
+            if let Verdict::Grows(growth) = verdict
+                && self.most_growth(site, growth.since_ns) <= OF_SITE * growth.bytes
+            {
+                *verdict = Verdict::Level;
+            }
         }
         sites
     }
@@ -175,8 +189,16 @@ impl<'a> WholeRun<'a> {
         rises
     }
 
-    /// Returns the growth of a stack.
-    fn of_stack(&self, stack: u32, least: f64) -> Option<Growth> {
+    fn of_stack(&self, stack: u32, least: f64) -> Verdict {
+        match self.growth_of_stack(stack, least) {
+            None => Verdict::Unknown,
+            Some(None) => Verdict::Level,
+            Some(Some(growth)) => Verdict::Grows(growth),
+        }
+    }
+
+    /// Returns the growth of a stack, or none if it does not grow. `None`: that is not known.
+    fn growth_of_stack(&self, stack: u32, least: f64) -> Option<Option<Growth>> {
         let bytes_of = |moment: &CoarseMoment| {
             let mut named = moment.largest.iter();
             Some((moment.time_ns, named.find(|it| it.0 == stack)?.1 as f64))
@@ -232,8 +254,9 @@ impl<'a> WholeRun<'a> {
             ..Conduct::default()
         };
         let seconds = length_ns as f64 / 2e9;
-        Some(Growth {
-            kind: Kind::of_growth(&conduct, least)?,
+        let kind = Kind::of_growth(&conduct, least);
+        Some(kind.map(|kind| Growth {
+            kind,
             since_ns,
             before: moments[0].1,
             rate: conduct.growth() / seconds,
@@ -242,7 +265,7 @@ impl<'a> WholeRun<'a> {
             samples: all.samples,
             end_ns,
             bytes: conduct.growth(),
-        })
+        }))
     }
 
     /// The bytes of the named stacks of a site, and how many stacks of the site are not named.
@@ -270,6 +293,25 @@ impl<'a> WholeRun<'a> {
         let in_use: f64 = of_site.map(|(totals, _)| totals.in_use).sum();
         let moment = self.run.moments.iter().find(|it| it.time_ns == since_ns);
         in_use - moment.map_or(0.0, |moment| self.named(moment, site).0)
+    }
+}
+
+impl Verdict {
+    /// The verdict on a site with another stack.
+    fn with(self, other: Verdict) -> Verdict {
+        match (self, other) {
+            (Verdict::Grows(one), Verdict::Grows(other)) => Verdict::Grows(one.with(&other)),
+            (Verdict::Grows(growth), _) | (_, Verdict::Grows(growth)) => Verdict::Grows(growth),
+            (Verdict::Level, _) | (_, Verdict::Level) => Verdict::Level,
+            (Verdict::Unknown, Verdict::Unknown) => Verdict::Unknown,
+        }
+    }
+
+    pub(crate) fn growth(self) -> Option<Growth> {
+        match self {
+            Verdict::Grows(growth) => Some(growth),
+            Verdict::Level | Verdict::Unknown => None,
+        }
     }
 }
 

@@ -35,12 +35,25 @@ pub(crate) struct MemoryMoments {
     waiting: VecDeque<MemoryReading>,
     /// Each with the number of moments before it.
     kept: Vec<(usize, MemoryMoment)>,
-    /// The slack of each block in use, and the sum.
-    slack_of: NumberMap<u64, f64>,
+    /// The blocks in use that have slack.
+    slack_of: NumberMap<u64, Slack>,
+    /// Their sums, of all blocks and of those from other allocators.
     slack: f64,
+    slack_elsewhere: f64,
+    /// The last block. Its stack is known with the next event.
+    newest: Option<u64>,
     /// The rows of the whole profile whose blocks are of [other
     /// allocators](Profile::is_elsewhere).
-    elsewhere: Vec<usize>,
+    rows_elsewhere: Vec<usize>,
+    /// True for the stacks of such blocks, by number.
+    stacks_elsewhere: Vec<bool>,
+}
+
+/// The slack of a block.
+#[derive(Debug, Clone, Copy)]
+struct Slack {
+    bytes: f64,
+    is_elsewhere: bool,
 }
 
 impl MemoryMoments {
@@ -49,13 +62,17 @@ impl MemoryMoments {
         moments.sort_unstable();
         let rows = whole.rows.iter().enumerate();
         let elsewhere = rows.filter(|(_, row)| whole.is_elsewhere(row.stack));
+        let stacks = 0..whole.stacks.len() as u32;
         MemoryMoments {
             moments,
             waiting: VecDeque::new(),
             kept: Vec::new(),
             slack_of: NumberMap::default(),
             slack: 0.0,
-            elsewhere: elsewhere.map(|(index, _)| index).collect(),
+            slack_elsewhere: 0.0,
+            newest: None,
+            rows_elsewhere: elsewhere.map(|(index, _)| index).collect(),
+            stacks_elsewhere: stacks.map(|stack| whole.is_elsewhere(stack)).collect(),
         }
     }
 
@@ -64,8 +81,26 @@ impl MemoryMoments {
         self.kept.into_iter().map(|(_, moment)| moment).collect()
     }
 
+    /// Notes whose block the newest one is.
+    fn place_newest(&mut self, fold: &Fold) {
+        let Some(id) = self.newest.take() else {
+            return;
+        };
+        let stack = fold.ledger().block(id).map(|block| block.stack as usize);
+        let is_elsewhere = stack.and_then(|stack| self.stacks_elsewhere.get(stack));
+        if let Some(slack) = self.slack_of.get_mut(&id)
+            && is_elsewhere == Some(&true)
+        {
+            slack.is_elsewhere = true;
+            self.slack_elsewhere += slack.bytes;
+        }
+    }
+
     fn keep(&mut self, reading: MemoryReading, fold: &Fold) {
         let total = fold.ledger().total().in_use;
+        let elsewhere = (self.rows_elsewhere.iter())
+            .filter_map(|&row| fold.ledger().row_at(row))
+            .map(|row| row.totals.in_use.bytes_f64());
         let has_samples = fold.ledger().rows().len() > 0;
         let moment = MemoryMoment {
             reading,
@@ -73,10 +108,7 @@ impl MemoryMoments {
                 requested: total.bytes_f64(),
                 error: total.bytes_error(),
                 slack: self.slack,
-                elsewhere: (self.elsewhere.iter())
-                    .filter_map(|&row| fold.ledger().row_at(row))
-                    .map(|row| row.totals.in_use.bytes_f64())
-                    .sum(),
+                elsewhere: elsewhere.sum::<f64>() + self.slack_elsewhere,
                 untouched: None,
             }),
         };
@@ -101,6 +133,7 @@ impl Companion for MemoryMoments {
     }
 
     fn event(&mut self, event: &Event, fold: &Fold) {
+        self.place_newest(fold);
         let (Event::Alloc(Alloc { time_ns, .. }) | Event::Free(Free { time_ns, .. })) = *event;
         while !fold.is_resuming()
             && let Some(&reading) = self.waiting.front().filter(|it| it.time_ns < time_ns)
@@ -114,18 +147,32 @@ impl Companion for MemoryMoments {
                 let slack = weight
                     .carrying(alloc.slack.min(LARGEST_BLOCK))
                     .bytes_fixed();
-                let slack = slack.to_f64();
-                self.slack += slack;
-                self.slack_of.insert(alloc.id, slack);
+                let bytes = slack.to_f64();
+                self.slack += bytes;
+                let is_elsewhere = false;
+                self.slack_of.insert(
+                    alloc.id,
+                    Slack {
+                        bytes,
+                        is_elsewhere,
+                    },
+                );
+                self.newest = Some(alloc.id);
             }
             Event::Free(free) => {
-                self.slack -= self.slack_of.remove(&free.id).unwrap_or(0.0);
+                if let Some(slack) = self.slack_of.remove(&free.id) {
+                    self.slack -= slack.bytes;
+                    if slack.is_elsewhere {
+                        self.slack_elsewhere -= slack.bytes;
+                    }
+                }
             }
             Event::Alloc(_) => {}
         }
     }
 
     fn end(&mut self, fold: &Fold) {
+        self.place_newest(fold);
         while let Some(reading) = self.waiting.pop_front() {
             self.keep(reading, fold);
         }

@@ -165,8 +165,10 @@ impl Text<'_> {
         if let Some(memory) = memory {
             self.beside_blocks(memory, out)?;
         }
-        if explanation.is_well() {
-            writeln!(out, "{}", explanation.summary().unwrap_or_default())?;
+        if !explanation.is_too_short
+            && let Some(summary) = explanation.summary()
+        {
+            self.wrapped(summary, "", out)?;
         }
         let shown = match self.number {
             0 => others.len(),

@@ -152,11 +152,15 @@ impl Gate {
             true => 0.0,
             false => total.error(),
         };
-        let grew = measure.quantity(total.difference());
+        let change = measure.quantity(total.difference().abs());
+        let went = match total.difference() < 0.0 {
+            true => "shrank",
+            false => "grew",
+        };
         let allowed = measure.quantity(self.limit.allows(total.before));
         self.act_on(of_ruling(
             self.limit.of_growth(total, unseen),
-            &format!("{measure} grew by {grew}{}", with_error(measure, error)),
+            &format!("{measure} {went} by {change}{}", with_error(measure, error)),
             &format!("{allowed}{of_before}"),
         ))
     }

@@ -28,7 +28,7 @@ Environment, as without `heapprof run`:
   HEAPPROF_MAX_LOG                    most bytes of log, which then rotates; 0: no bound [0]
   HEAPPROF_EXIT_WAIT_MS               most milliseconds by which the end is delayed [100]
   HEAPPROF_MEMORY_INTERVAL_MS         milliseconds between readings of the memory, see `heapprof rss`;
-                                      0: none [1000]
+                                      0: none but those that it asks for [1000]
   HEAPPROF_PAGES                      seconds between readings of blocks' pages, see -m resident; 0: none [0]
   HEAPPROF_ADDRESSES                  1: these readings have addresses, see `heapprof at` [0]
   HEAPPROF_MMAP                       mappings of so many bytes are recorded with stacks; 0: none [64K]

@@ -62,6 +62,6 @@ pub(super) fn write(
         table.row(row(change, &site.title(), place));
     }
     table.write(stdout_width(), out)?;
-    let remark = format!("  {metric}; z is the difference in standard errors, real from {REAL} on");
+    let remark = format!("  {metric}; a difference is real from {REAL} standard errors (z) on");
     write_wrapped(&remark, REMARK_INDENT, stdout_width(), out)
 }

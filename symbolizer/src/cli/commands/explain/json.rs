@@ -14,6 +14,7 @@ struct Document<'a> {
     time_ns: u64,
     nothing_is_wrong: bool,
     too_short: bool,
+    few_samples: bool,
     findings: Vec<FindingLine<'a>>,
     churn: Vec<ChurnLine<'a>>,
     limit: Option<Limit<'a>>,
@@ -49,7 +50,7 @@ struct FindingLine<'a> {
 struct Coarse {
     what: &'static str,
     time_ns: u64,
-    in_use_bytes: f64,
+    in_use_bytes: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -122,12 +123,17 @@ impl<'a> From<&'a Finding> for FindingLine<'a> {
                 Earlier::Grown { since_ns, before } => Coarse {
                     what: "grown since",
                     time_ns: since_ns,
-                    in_use_bytes: before,
+                    in_use_bytes: Some(before),
                 },
                 Earlier::Fallen { time_ns, bytes } => Coarse {
                     what: "fallen since",
                     time_ns,
-                    in_use_bytes: bytes,
+                    in_use_bytes: Some(bytes),
+                },
+                Earlier::NotKnown { until_ns } => Coarse {
+                    what: "not known until",
+                    time_ns: until_ns,
+                    in_use_bytes: None,
                 },
             }),
         }
@@ -162,6 +168,7 @@ pub(super) fn write(
         time_ns: span.map_or(profile.run.duration_ns, |span| span.to.time_ns()),
         nothing_is_wrong: explanation.is_well(),
         too_short: explanation.is_too_short,
+        few_samples: explanation.is_of_few_samples,
         findings: explanation.findings.iter().map(FindingLine::from).collect(),
         churn: churn.collect(),
         limit,
