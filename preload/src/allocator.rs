@@ -2,7 +2,8 @@
 //!
 //! The interface is the functions and types below. The rest of the library calls only these, and is
 //! independent of the allocator behind them. That is jemalloc, built with a prefix. (`fast_path` is
-//! public for two macros that define `malloc` and `free` with a check in front.)
+//! public for two macros that define `malloc` and `free` with a check in front, and `slow_path` for
+//! the addresses that such functions jump to.)
 //!
 //! Another allocator provides:
 //!
@@ -15,10 +16,14 @@
 //! | places of blocks | `slabs::are_known`, `slabs::of_block`, `block_sizes::of_block` |
 //! | purging | `dirty_bytes`, `decay`, `purge` |
 //!
-//! The other functions may do nothing. jemalloc's needs show outside in six places: its fork
-//! handlers (`host/atfork.rs`), three words of a thread (`state/thread.rs`), the purge while the
-//! program is idle (`writer/idle_purge.rs`), its mappings (`os/mapping_shims.rs`), its system calls
-//! (`host/seccomp_filters.rs`), and the linker's `--wrap` options (the build script).
+//! The other functions may do nothing. jemalloc's needs show outside in these places:
+//!
+//! - its fork handlers (`host/atfork.rs`), and its system calls (`host/seccomp_filters.rs`);
+//! - four words of a thread (`state/thread.rs`);
+//! - the purge while the program is idle (`writer/idle_purge.rs`);
+//! - its mappings (`os/mapping_shims.rs`);
+//! - the assembly of its fast path (`arch/x86_64/jemalloc_fast_path.rs`);
+//! - the linker's `--wrap` options (the build script).
 //!
 //! With `HEAPPROF_ALLOCATOR=program` the blocks of the program come from the allocator that would
 //! serve it without this library (`next`), and jemalloc has this library's own memory only.
@@ -26,7 +31,6 @@
 //! May import: arch, os, state.
 //!
 //! Not here: samples, stacks and other knowledge about a block.
-//!
 
 mod bins;
 pub(crate) mod block_sizes;

@@ -14,10 +14,14 @@
 //!
 //! - core's `arch/`, and the shapes of frames in core's `unwind/kinds.rs` and `unwind/rules.rs`;
 //! - the number of registers in `unwind/cfi_storage.rs`;
-//! - the place of a thread's descriptor in `unwind/stack_bounds.rs`;
-//! - glibc's structure in `unwind/module_lookup.rs`;
+//! - the place of a thread's descriptor in `unwind/stack_bounds.rs`, and of the blocks below it in
+//!   `os/thread_locals.rs`;
+//! - glibc's structure in `unwind/module_lookup.rs`, and the arguments of a resolver in
+//!   `os/link_map.rs`;
 //! - the 48 bits of an address in `allocator/layout.rs`;
-//! - the kernel's `struct stat` in `os/sys/file.rs`.
+//! - the bytes of a page in `os/sys/memory.rs` and `allocator/layout.rs`;
+//! - the kernel's `struct stat` in `os/sys/file.rs`, and `shmid_ds` in `os/sys/attachable.rs`;
+//! - the order in which stores become visible, in `wait` of `writer.rs`.
 //!
 //! May import: nothing.
 //!

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The writer drains the lanes, then waits for up to [`DOZE_NS`]. A half-full lane ends the wait.
-//! After [`IDLE_NS`] without an event it sleeps until an event wakes it, so a process without
-//! samples is not woken. It takes no signal, and no lock that the program could hold. It counts as
+//! After [`IDLE_NS`] without an event it sleeps until an event or a request wakes it, or until work
+//! is due, such as a dump by the clock or the idle purge. So an idle process without such work is
+//! not woken. The writer takes no signal, and no lock that the program could hold. It counts as
 //! inside our code for life, so nothing it does is profiled.
 //!
 //! | concept | file |
@@ -17,7 +18,7 @@
 //! | the log and the dumps | `log/`, `dump/`, `codes.rs`, `kept_stacks.rs`, `totals.rs` |
 //! | the program's mappings | `mapped_memory.rs` |
 //! | readings of the process's memory | `memory_readings.rs`, `heap_pages.rs` |
-//! | the memory limit that will bite first | `limit_watch.rs` |
+//! | the memory limit that is used most | `limit_watch.rs` |
 //! | readings of the pages of sampled blocks | `page_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
 //! | attributes that the program publishes | `process_context.rs` |

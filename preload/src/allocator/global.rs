@@ -2,8 +2,9 @@
 //!
 //! It comes from an arena of its own. So it cannot enter the hooks, is not mixed with the program's
 //! blocks, and is separate in jemalloc's statistics. The writer allocates here as it needs.
-//! Hooks do so on rare paths only: labels, and a module that a walk learns. The fast paths and the
-//! fork handlers allocate nothing; lanes and tables are mapped by system calls.
+//! Hooks allocate on rare paths only: labels, a module that a walk learns, the start of a session.
+//! The fast paths allocate nothing. A forked child allocates one seat, if none is free. Lanes and
+//! tables are mapped by system calls.
 //!
 //! A program at its limit (`ulimit -v`) may see a malloc fail and handle it; Rust code would end
 //! the process. So if the arena has no memory left, the recording ends. Work in progress is

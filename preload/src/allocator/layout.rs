@@ -9,7 +9,8 @@
 //! the map, which debug information lacks. If one differs, they leave the call to jemalloc.
 //!
 //! `HEAPPROF_FAST_PATH=0` switches off all code that writes to a thread's words and caches, and the
-//! walk over extents. The counts of the census and the spare arena stay.
+//! walk over extents. The counts of the census, the spare arena and the second attempts of an
+//! allocation (`reclaim`) stay.
 //!
 //! This file uses nothing of this crate, because the test includes it unchanged.
 //!

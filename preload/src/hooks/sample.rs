@@ -1,13 +1,12 @@
 //! Samples: what a hook does besides allocating and freeing.
 //!
-//! The checks of the fast paths are inline: does a mark fall on these bytes (one subtraction), and
-//! may a sample live at this address (one load)? The slow paths are separate functions, which few
-//! calls reach.
+//! The checks of the fast paths are inline. One subtraction tells whether a mark falls on these
+//! bytes, and one load tells whether a sample may live at this address. The slow paths are separate
+//! functions, which few calls reach.
 //!
 //! A sampled allocation: the allocator is called, a seat is taken, the stack is walked. A new stack
 //! goes to the writer, the address into the table, the sample into the lane. Then the next mark is
-//! drawn.
-//! Laws 2, 3 and 4 hold by this order.
+//! drawn. Laws 2, 3 and 4 hold by this order.
 
 use std::ffi::c_void;
 

@@ -1,7 +1,7 @@
 //! dlopen and its relatives: the loader's functions that concern the recording.
 //!
-//! `dlclose` is exported to learn that code was unmapped, before other code can appear at the same
-//! addresses and be confused with it.
+//! `dlclose` is exported to learn that code was unmapped. Other code may then appear at the same
+//! addresses, and must not be confused with it.
 //!
 //! `dlopen` and `dlmopen` are exported for one flag. `RTLD_DEEPBIND` binds a plug-in's `malloc` to
 //! libc's own, past every replaced allocator. A block that crosses between the two is then freed by

@@ -3,8 +3,10 @@
 //! A filter may end the process for one of our system calls. So the functions that install filters
 //! are exported, and `heapprof_core::seccomp_bpf` first evaluates the filter for our calls. If it
 //! would end the process for one of them, recording ends before: our thread flushes the log and
-//! ends, and hooks make no calls any more. The program runs on. A filter that allows or refuses our
-//! calls is accepted. A filter that is installed past libc is not seen.
+//! ends, and hooks make no further calls. The program runs on. A filter that allows or refuses our
+//! calls is accepted, and the session begins before it. If it would end the process only for calls
+//! that recording can do without, recording goes on without these (`os/seccomp`). A filter that is
+//! installed past libc is not seen.
 //!
 //! There is a similar restriction on the processor's time stamp counter, which hooks and the vDSO
 //! read. On request, the kernel ends a process that reads it by SIGSEGV. Recording ends before

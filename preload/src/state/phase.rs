@@ -6,8 +6,12 @@
 //!    └───────────────────┴── end, give_up ──────────────> Off
 //! ```
 //!
-//! Boot, fork, the end of the process and giving up change the phase; hooks only read it. Not here:
-//! the interval, which can stop the sampling for a time.
+//! With `heapprof attach`, a process that is `Off` after a detach begins again.
+//!
+//! These change the phase: boot, an attach and a detach, a filter of system calls, the end of the
+//! process, a lack of memory, and giving up. Hooks only read it. A forked child keeps it.
+//!
+//! Not here: the interval, which can stop the sampling for a time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

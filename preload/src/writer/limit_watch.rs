@@ -152,7 +152,7 @@ impl LimitWatch {
     }
 }
 
-/// Returns the limit that is used most: it will bite first.
+/// Returns the limit that is used most.
 fn nearest_in(reading: &MemoryReading) -> Option<Use> {
     let held = reading.cgroup_held();
     let limits = [

@@ -1,6 +1,13 @@
 //! Session start: a session begins with the first sample, or before it if that is necessary.
 //!
-//! It begins earlier if the process listens to `heapprof ctl`, or if it may later be kept from it.
+//! | begins before a sample | file |
+//! | --- | --- |
+//! | at boot, to listen to `heapprof ctl`, or for dumps by the clock or a signal | `boot.rs` |
+//! | when a function of the C API needs the writer | `hooks/c_api.rs` |
+//! | when many mappings wait | `hooks/mapping_changes.rs` |
+//! | before the process gives up rights, or installs a filter | `host/privilege_drop.rs` |
+//! | when `heapprof attach` starts the recording | `attach.rs` |
+//!
 //! Boot makes only the log, which tells where the process began, and which the program may later
 //! not be allowed to make. The writer waits here without a thread ([`take_pending`]). A forked
 //! child has nothing, and makes its log when its session begins.
