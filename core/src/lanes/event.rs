@@ -1,6 +1,6 @@
 //! Events of lanes, and their encoding in words.
 //!
-//! Glossary: usual event.
+//! Glossary: usual event, slack.
 //!
 //! An event is as short as possible: most of its price is the transfer between two processors'
 //! caches. Thread and interval are sent once for many events. An event that is near to the one

@@ -400,7 +400,7 @@ mod tests {
 
     /// A usual event, or one that is near to nothing.
     #[derive(Debug, Clone)]
-    enum Coming {
+    enum TestEvent {
         Sampled(Sampled),
         /// A sample with the next id, that many ticks later. If one event can tell it, the sample
         /// that many ids back ends with it.
@@ -416,12 +416,12 @@ mod tests {
         },
     }
 
-    fn coming() -> impl Strategy<Value = (Origin, Coming)> {
+    fn test_event() -> impl Strategy<Value = (Origin, TestEvent)> {
         let by = (0u32..3, prop_oneof![Just(1u64), Just(4096)]);
         let by = by.prop_map(|(thread, interval)| Origin { thread, interval });
         let sampled =
             any::<(u64, u64, u64, u32, u64)>().prop_map(|(at, stack, size, slack, counted)| {
-                Coming::Sampled(Sampled {
+                TestEvent::Sampled(Sampled {
                     at: at >> 1,
                     // Every other id is the last but two of its block, so that later ids are in
                     // another block.
@@ -433,7 +433,7 @@ mod tests {
                 })
             });
         let freed = any::<u64>().prop_map(|at| {
-            Coming::Freed(Freed {
+            TestEvent::Freed(Freed {
                 at: at >> 1,
                 id: at >> 4,
             })
@@ -464,11 +464,11 @@ mod tests {
                 slack: slack as u32,
                 counted: size + more,
             };
-            Coming::SampledNext { later, ended }
+            TestEvent::SampledNext { later, ended }
         });
         let distance = (around(63 - NEAR_SHIFT), any::<bool>());
         let near = (around(TICK_BITS), distance).prop_map(|(ticks, (distance, is_negative))| {
-            Coming::FreedNear {
+            TestEvent::FreedNear {
                 ticks,
                 distance: if is_negative {
                     -(distance as i64)
@@ -488,7 +488,7 @@ mod tests {
         /// rounds of the ring.
         #[test]
         fn it_is_a_queue(
-            steps in prop::collection::vec((coming(), 0usize..6), 0..if cfg!(miri) { 30 } else { 300 }),
+            steps in prop::collection::vec((test_event(), 0usize..6), 0..if cfg!(miri) { 30 } else { 300 }),
             refused in prop_oneof![Just(0), any::<u64>()],
             words in prop_oneof![Just(16usize), Just(64)],
         ) {
@@ -502,7 +502,7 @@ mod tests {
                     id: id_after(id),
                     ..later
                 };
-                if let Coming::SampledNext { later, ended: Some(back) } = coming {
+                if let TestEvent::SampledNext { later, ended: Some(back) } = coming {
                     let sampled = next(at, id, later);
                     let ended = id.wrapping_sub(back);
                     let told = lane.ended(ended);
@@ -514,10 +514,10 @@ mod tests {
                     }
                 }
                 let passed = match coming {
-                    Coming::Sampled(it) => Event::Sampled(it),
-                    Coming::SampledNext { later, .. } => Event::Sampled(next(at, id, later)),
-                    Coming::Freed(it) => Event::Freed(it),
-                    Coming::FreedNear { ticks, distance } => Event::Freed(Freed {
+                    TestEvent::Sampled(it) => Event::Sampled(it),
+                    TestEvent::SampledNext { later, .. } => Event::Sampled(next(at, id, later)),
+                    TestEvent::Freed(it) => Event::Freed(it),
+                    TestEvent::FreedNear { ticks, distance } => Event::Freed(Freed {
                         at: at + ticks,
                         id: id.saturating_add_signed(distance),
                     }),

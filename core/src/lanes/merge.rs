@@ -2,7 +2,7 @@
 //!
 //! A thread reads an event's time before it puts the event into its lane. Within a lane, events
 //! keep their order. Among lanes, the one with the earliest event is followed until its next event
-//! is more than some slack later than another lane's. So threads that alternate within a
+//! is more than some tolerance later than another lane's. So threads that alternate within a
 //! microsecond come out in longer runs. Runs are cheaper here and in the log, whose times are not
 //! that exact.
 //!
@@ -36,7 +36,7 @@ pub struct Merge<'a> {
     /// Time of the last look: older events have been seen.
     looked_at: u64,
     /// How much later than another lane's next event an event may be and still come first.
-    slack: u64,
+    tolerance: u64,
     /// Ids up to here belong to no lane: their samples came out elsewhere.
     inherited: u64,
     /// Frees whose samples have not come out, and frees that waited and are ready now.
@@ -57,16 +57,17 @@ impl<'a> Merge<'a> {
             current: 0,
             until: 0,
             looked_at: 0,
-            slack: 0,
+            tolerance: 0,
             inherited,
             waiting: Vec::new(),
             ready: VecDeque::new(),
         }
     }
 
-    /// Lets events come out up to `slack` too late, in the unit of their times. The default is 0.
-    pub fn set_slack(&mut self, slack: u64) {
-        self.slack = slack;
+    /// Lets events come out up to `tolerance` too late, in the unit of their times. The default
+    /// is 0.
+    pub fn set_tolerance(&mut self, tolerance: u64) {
+        self.tolerance = tolerance;
     }
 
     /// Looks at all `lanes`, each given with its number. `now` is a time that was read before.
@@ -184,7 +185,7 @@ impl<'a> Merge<'a> {
         self.until = if first == u64::MAX {
             0
         } else {
-            second.saturating_add(self.slack).max(first + 1)
+            second.saturating_add(self.tolerance).max(first + 1)
         };
         first != u64::MAX
     }
@@ -214,16 +215,16 @@ impl Iterator for Merge<'_> {
     type Item = (Origin, Event);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut one = One(None);
+        let mut one = SingleEvent(None);
         let _ = self.deliver(u64::MAX, &mut 1, &mut one); // the result is in `one`
         one.0
     }
 }
 
 /// A sink for one event.
-struct One(Option<(Origin, Event)>);
+struct SingleEvent(Option<(Origin, Event)>);
 
-impl Sink for One {
+impl Sink for SingleEvent {
     type UsualSink<'a>
         = NoUsualSink
     where
@@ -385,17 +386,17 @@ mod tests {
             prop_assert_eq!(ended.len(), put - live.len());
         }
 
-        /// Events that do not wait come in the order of time, within the slack, up to the requested
-        /// time.
+        /// Events that do not wait come in the order of time, within the tolerance, up to the
+        /// requested time.
         #[test]
         fn events_come_by_their_times(
             events in prop::collection::vec((0usize..3, 1u64..1000, any::<bool>()), 0..60),
             until in prop::collection::vec(1u64..10_000, 0..10),
-            slack in prop_oneof![Just(0), 1u64..3000],
+            tolerance in prop_oneof![Just(0), 1u64..3000],
         ) {
             let lanes = lanes(3);
             let mut merge = Merge::new(0);
-            merge.set_slack(slack);
+            merge.set_tolerance(tolerance);
             let (mut clock, mut live, mut all) = (0, Vec::new(), Vec::new());
             for &(lane, ticks, frees) in &events {
                 clock += ticks;
@@ -428,7 +429,7 @@ mod tests {
                 *latest = at.max(*latest);
                 Some(*latest)
             });
-            prop_assert!(times.iter().zip(latest).all(|(&at, latest)| latest - at <= slack));
+            prop_assert!(times.iter().zip(latest).all(|(&at, latest)| latest - at <= tolerance));
         }
     }
 
@@ -576,9 +577,9 @@ mod tests {
                 |_| {}
             ));
         }
-        let switches = |slack| {
+        let switches = |tolerance| {
             let mut merge = Merge::new(0);
-            merge.set_slack(slack);
+            merge.set_tolerance(tolerance);
             merge.look(u64::MAX, lanes.iter().enumerate());
             let all = deliver(&mut merge, u64::MAX, usize::MAX);
             assert_eq!(all.len(), 100);

@@ -57,8 +57,8 @@ impl Default for EventSource {
 
 impl EventSource {
     /// Sets how many ticks samples and frees may be out of order.
-    pub(crate) fn set_slack(&mut self, ticks: u64) {
-        self.lanes.set_slack(ticks);
+    pub(crate) fn set_tolerance(&mut self, ticks: u64) {
+        self.lanes.set_tolerance(ticks);
     }
 
     /// Polls the queues for [`deliver`](Self::deliver). An event that comes meanwhile may stay for

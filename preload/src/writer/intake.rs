@@ -216,7 +216,8 @@ impl Writer {
         self.clock.advance(); // the polled events are older
         self.scale = self.clock.scale(TIME_UNIT_NS, self.output.start_ns);
         // The log keeps times in microseconds.
-        self.source.set_slack(self.clock.ticks_in_a_microsecond());
+        self.source
+            .set_tolerance(self.clock.ticks_in_a_microsecond());
     }
 
     /// Takes up to `limit` of the events of the last poll.
