@@ -16,6 +16,8 @@
 //! | `LOST_PYTHON_FRAMES` | the Python frames of a stack: they could not be read |
 //! | `LOST_LOG_BYTES` | bytes of the log: a write failed for good, or too much waited for room |
 //! | `LOST_DUMPS` | a dump: a write failed, or the program ended first |
+//! | `FOLDED_LABELS` | labels of a sample: there are too many values or labelled stacks |
+//! | `DUMPS_WRITTEN` | nothing: a dump was written |
 //! | `QUEUE_WAITS` | nothing: a hook waited for room |
 //! | `FREES_OVERFLOWED` | nothing: a free took the overflow queue |
 
