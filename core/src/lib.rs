@@ -58,9 +58,9 @@
 //!
 //! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
 //!
-//! The folders, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`, `lanes`,
-//! `ledger`, `coarse_history`, `memory` and `python` beside each other, `arch`, `seccomp_bpf`.
-//! `scripts/check-layers` keeps this order.
+//! The folders and files, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`,
+//! `lanes`, `ledger`, `coarse_history`, `memory`, `python`, `pace`, `allowance`, `rate_limit` and
+//! `spelling` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps this order.
 #![forbid(unsafe_code)]
 
 mod allowance;
@@ -92,10 +92,10 @@ pub use lanes::stack_lane::{SentStack, StackLane};
 pub use lanes::timeline::{ClockReading, Scale, Timeline};
 pub use ledger::{Block, Ledger, Live, Row, Totals};
 pub use memory::address_map::AddressMap;
-pub use memory::at_detail::{AtDetail, SinceDetail};
 pub use memory::block_pages::{BlockPages, PageState, PlacedBlock};
 pub use memory::cgroup::{Cgroup, CgroupVersion};
 pub use memory::cpu_share::CpuShare;
+pub use memory::detail_baseline::{DetailBaseline, DetailChanges};
 pub use memory::kernel_text::{limit_in, number_of, only_number};
 pub use memory::limit_alarm::LimitAlarm;
 pub use memory::waterfall::{EstimatedBlocks, MemoryPart, Waterfall, WaterfallLine};

@@ -3,7 +3,7 @@
 //!
 //! | concept | file |
 //! | --- | --- |
-//! | causes of changes since the last costly reading | `at_detail.rs` |
+//! | causes of changes since the last costly reading | `detail_baseline.rs` |
 //! | numbers in texts of `/proc` and of cgroups | `kernel_text.rs` |
 //! | ranges of addresses and their owners | `address_map.rs` |
 //! | the pages that blocks lie on | `block_pages.rs` |
@@ -15,10 +15,10 @@
 //! Not here: the files, and what a reading is on disk (format's `memory_reading`).
 
 pub(crate) mod address_map;
-pub(crate) mod at_detail;
 pub(crate) mod block_pages;
 pub(crate) mod cgroup;
 pub(crate) mod cpu_share;
+pub(crate) mod detail_baseline;
 pub(crate) mod kernel_text;
 pub(crate) mod limit_alarm;
 pub(crate) mod waterfall;

@@ -14,7 +14,7 @@
 
 use std::ops::Range;
 
-use heapprof_core::{AddressMap, AtDetail, CpuShare, number_of};
+use heapprof_core::{AddressMap, CpuShare, DetailBaseline, number_of};
 use heapprof_format::{MemoryField as Field, MemoryReading, Module};
 
 use crate::allocator::{self, UntouchedPages};
@@ -109,7 +109,7 @@ pub(super) struct MemoryReadings {
     /// The last detail, with the clock's time.
     detail: Option<MemoryReading>,
     /// The heap and the mappings at the last detail. `None`: they are not known.
-    at_detail: Option<AtDetail>,
+    detail_baseline: Option<DetailBaseline>,
     /// When the session began.
     start_ns: u64,
     pub(super) limits: LimitWatch,
@@ -128,7 +128,7 @@ impl MemoryReadings {
             frequent_details: CpuShare::one_in(FREQUENT_DETAILS),
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
-            at_detail: None,
+            detail_baseline: None,
             start_ns: now_ns,
             limits: LimitWatch::new(now_ns),
             most_resident: 0,
@@ -212,14 +212,17 @@ impl MemoryReadings {
             self.take_rollup(&mut detail, &reading, cause);
             let mapped = [Field::Mapped, Field::MappedUnrecorded].map(|it| detail.get(it));
             let mapped = mapped.iter().flatten().sum();
-            self.at_detail = touched(&reading).zip(heap).map(|(touched, heap)| AtDetail {
-                used,
-                mapped,
-                touched,
-                untouched: used.saturating_sub(heap),
-                recorded: recorded_bytes,
-                is_own_allocator: allocator::has_next(),
-            });
+            self.detail_baseline =
+                touched(&reading)
+                    .zip(heap)
+                    .map(|(touched, heap)| DetailBaseline {
+                        used,
+                        mapped,
+                        touched,
+                        untouched: used.saturating_sub(heap),
+                        recorded: recorded_bytes,
+                        is_own_allocator: allocator::has_next(),
+                    });
             if cause == Cause::Frequent {
                 let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
                 self.frequent_details.ran(ran_ns, now_ns);
@@ -228,7 +231,7 @@ impl MemoryReadings {
             self.detail = Some(detail);
         }
         let began_ns = clock::thread_ns();
-        let known = touched(&reading).zip(self.at_detail);
+        let known = touched(&reading).zip(self.detail_baseline);
         let since = known.map(|(now, then)| then.explain(used, now, recorded_bytes));
         if let Some(since) = since {
             reading.set(Field::HeapUntouched, since.untouched);

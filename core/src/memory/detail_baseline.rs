@@ -1,4 +1,5 @@
-//! Numbers of a detail: what a later reading of the memory, without a detail, explains with them.
+//! Detail baseline: numbers at the last memory detail. A later reading of the memory, without a
+//! detail, explains its changes by them.
 //!
 //! | touched pages are | cause | bound |
 //! | --- | --- | --- |
@@ -15,7 +16,7 @@
 
 /// See the module's text. Bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct AtDetail {
+pub struct DetailBaseline {
     /// Pages that the allocator counts as used or kept.
     pub used: u64,
     /// Touched pages without a file of the whole process.
@@ -32,7 +33,7 @@ pub struct AtDetail {
 
 /// The changes since a detail. Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SinceDetail {
+pub struct DetailChanges {
     /// Pages of the allocator that were never touched, now.
     pub untouched: u64,
     /// Touched pages of recorded mappings, more than then.
@@ -41,14 +42,14 @@ pub struct SinceDetail {
     pub unrecorded: i64,
 }
 
-impl AtDetail {
+impl DetailBaseline {
     /// Explains what has changed since.
     #[must_use]
-    pub fn explain(&self, used: u64, touched: u64, recorded: u64) -> SinceDetail {
+    pub fn explain(&self, used: u64, touched: u64, recorded: u64) -> DetailChanges {
         let grown = touched.saturating_add(self.used);
         let expected = self.touched.saturating_add(used);
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-        let mut since = SinceDetail {
+        let mut since = DetailChanges {
             untouched: self.untouched,
             recorded: 0,
             unrecorded: 0,
@@ -89,7 +90,7 @@ impl AtDetail {
 mod tests {
     use super::*;
 
-    const THEN: AtDetail = AtDetail {
+    const THEN: DetailBaseline = DetailBaseline {
         used: 50,
         touched: 60,
         untouched: 24,
@@ -131,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_programs_own_allocator_has_its_pages_in_other_mappings() {
-        let then = AtDetail {
+        let then = DetailBaseline {
             used: 5,
             is_own_allocator: true,
             ..THEN
