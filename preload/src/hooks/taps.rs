@@ -56,7 +56,7 @@ mod user_functions;
 use allocators::for_each_allocator;
 #[cfg(not(feature = "attach"))]
 use plan::{PatchPlan, apply};
-use user_functions::Named;
+use user_functions::NamedFunctions;
 
 /// The result for one allocator, in words.
 pub(crate) enum TapOutcome {
@@ -86,7 +86,7 @@ impl TapOutcome {
 }
 
 /// The functions that the user names.
-static NAMED: OnceLock<Vec<Named>> = OnceLock::new();
+static NAMED: OnceLock<Vec<NamedFunctions>> = OnceLock::new();
 
 /// At boot: reads the functions that the user names in `HEAPPROF_TAP`. Prints a line if the value
 /// is wrong.

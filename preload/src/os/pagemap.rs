@@ -25,15 +25,15 @@ const EXCLUSIVE: u64 = 1 << 56;
 
 /// Numbers of pages, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Touched {
+pub(crate) struct TouchedBytes {
     /// Touched pages without a file: resident ones and swapped ones.
     pub(crate) anonymous: u64,
     /// Resident pages of all kinds.
     pub(crate) resident: u64,
 }
 
-impl Touched {
-    fn add(&mut self, other: Touched) {
+impl TouchedBytes {
+    fn add(&mut self, other: TouchedBytes) {
         self.anonymous += other.anonymous;
         self.resident += other.resident;
     }
@@ -80,16 +80,16 @@ impl Pagemap {
 
     /// Returns the touched pages of a stack, which is touched from its end on. Stops at the first
     /// piece without a touched page.
-    pub(crate) fn of_stack(&self, range: &Range<u64>, most: u64) -> Touched {
+    pub(crate) fn of_stack(&self, range: &Range<u64>, most: u64) -> TouchedBytes {
         self.pieces(range, most, &mut |touched| touched.anonymous > 0)
     }
 
     /// Returns the touched and the resident pages in a range. `left` is the number of pages that
     /// may be read. `None`: the range has more.
-    pub(crate) fn touched(&self, range: &Range<u64>, left: &mut u64) -> Option<Touched> {
+    pub(crate) fn touched(&self, range: &Range<u64>, left: &mut u64) -> Option<TouchedBytes> {
         let (first, end) = (range.start / PAGE, range.end.div_ceil(PAGE));
         *left = left.checked_sub(end.checked_sub(first)?)?;
-        let mut sum = Touched::default();
+        let mut sum = TouchedBytes::default();
         let mut at = first;
         while at < end {
             let count = (end - at).min(PIECE as u64);
@@ -119,12 +119,12 @@ impl Pagemap {
         &self,
         range: &Range<u64>,
         most: u64,
-        may_continue: &mut dyn FnMut(Touched) -> bool,
-    ) -> Touched {
+        may_continue: &mut dyn FnMut(TouchedBytes) -> bool,
+    ) -> TouchedBytes {
         let first = range.start / PAGE;
         let first = first.max((range.end / PAGE).saturating_sub(most));
         let mut end = range.end.div_ceil(PAGE);
-        let mut sum = Touched::default();
+        let mut sum = TouchedBytes::default();
         while end > first {
             let begin = end.saturating_sub(PIECE as u64).max(first);
             let touched = self.piece(begin, (end - begin) as usize);
@@ -138,8 +138,8 @@ impl Pagemap {
     }
 
     /// Returns the touched ones among up to [`PIECE`] pages.
-    fn piece(&self, first: u64, count: usize) -> Touched {
-        let mut sum = Touched::default();
+    fn piece(&self, first: u64, count: usize) -> TouchedBytes {
+        let mut sum = TouchedBytes::default();
         self.words(first, count, &mut |word| {
             sum.anonymous += PAGE * u64::from(is_anonymous(word));
             sum.resident += PAGE * u64::from(word & PRESENT != 0);

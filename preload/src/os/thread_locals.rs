@@ -164,7 +164,7 @@ pub(crate) fn block_of(module: &Module, is_of_start: bool) -> Option<TlsBlock> {
 
 /// Returns the place of the blocks of a module of the start, whose distance is that of this thread.
 fn block_here(module: &Module) -> Option<TlsBlock> {
-    struct Here {
+    struct SearchedBlock {
         bias: u64,
         block: u64,
     }
@@ -174,14 +174,14 @@ fn block_here(module: &Module) -> Option<TlsBlock> {
         here: *mut c_void,
     ) -> c_int {
         // SAFETY: the loader passes an info that is valid for the call, and returns our own data.
-        let (info, here) = unsafe { (&*info, &mut *here.cast::<Here>()) };
+        let (info, here) = unsafe { (&*info, &mut *here.cast::<SearchedBlock>()) };
         if info.dlpi_addr == here.bias {
             here.block = info.dlpi_tls_data as u64;
         }
         0
     }
     let bias = module.address(0);
-    let mut here = Here { bias, block: 0 };
+    let mut here = SearchedBlock { bias, block: 0 };
     // SAFETY: the callback's data is the structure above, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut here).cast()) };
     let distance = here.block.wrapping_sub(thread_pointer() as u64);

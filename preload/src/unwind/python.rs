@@ -182,7 +182,7 @@ struct Buffers {
 }
 
 /// The Python frames of this thread, innermost first.
-pub(crate) struct Found<'a> {
+pub(crate) struct ThreadFrames<'a> {
     pub(crate) frames: &'a [PythonFrame],
     words: &'a mut [u64; MOST_CODE_WORDS],
     memory: &'a mut CheckedMemory,
@@ -198,7 +198,7 @@ impl PythonWalk {
     /// function, or they cannot be read, which is counted.
     #[cold]
     #[inline(never)]
-    pub(crate) fn read(&mut self, most: usize) -> Option<Found<'_>> {
+    pub(crate) fn read(&mut self, most: usize) -> Option<ThreadFrames<'_>> {
         // SAFETY: null, or an interpreter that is never freed.
         let interpreter = unsafe { INTERPRETER.load(Ordering::Acquire).as_ref() }?;
         // SAFETY: the function of the interpreter, which takes nothing and returns a pointer. The
@@ -233,7 +233,7 @@ impl PythonWalk {
                 if FAULTS.load(Ordering::Relaxed) != 0 {
                     FAULTS.store(0, Ordering::Relaxed);
                 }
-                Some(Found {
+                Some(ThreadFrames {
                     frames: &frames[..count],
                     words,
                     memory,
@@ -266,7 +266,7 @@ impl Drop for PythonWalk {
     }
 }
 
-impl Found<'_> {
+impl ThreadFrames<'_> {
     /// Returns what the code object of a frame says of itself, in words for the writer. `None`: it
     /// cannot be read, which is counted.
     pub(crate) fn code_words(&mut self, frame: &PythonFrame) -> Option<&[u64]> {

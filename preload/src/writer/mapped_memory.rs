@@ -25,7 +25,7 @@ use heapprof_core::{AddressMap, SentStack};
 use heapprof_format::{MappedMemory, MappedPart, Mapping, MappingChange, Record};
 
 use super::Writer;
-use crate::os::pagemap::{Pagemap, Touched};
+use crate::os::pagemap::{Pagemap, TouchedBytes};
 use crate::os::procfs;
 use crate::recording::events::MappingEvent;
 use crate::recording::pending_mappings;
@@ -107,7 +107,7 @@ impl RecordedMappings {
 /// The stack of a thread that runs.
 pub(super) struct UsedStack {
     pub(super) range: Range<u64>,
-    pub(super) touched: Touched,
+    pub(super) touched: TouchedBytes,
     pub(super) is_main: bool,
 }
 

@@ -9,7 +9,7 @@ use heapprof_core::{EntryPatch, Filter, Refusal};
 
 use super::functions::{Call, Family, is_usual};
 use super::tapped_function::{FunctionTap, UsableSize, due_stub, undecided_stub};
-use super::user_functions::Named;
+use super::user_functions::NamedFunctions;
 #[cfg(feature = "attach")]
 use crate::allocator;
 use crate::arch::tap_stubs::{Check, Exit, FilterPlace, TAIL, tail};
@@ -27,7 +27,7 @@ use crate::state::thread;
 pub(super) enum Functions<'a> {
     /// Those of a known allocator, with the prefix of their names.
     Known(Family, &'a [u8]),
-    Named(&'a Named),
+    Named(&'a NamedFunctions),
 }
 
 impl Functions<'_> {

@@ -6,7 +6,7 @@ use crate::hooks::taps::functions::Call::{
 
 /// The functions of an allocator in one module.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedFunctions {
     /// The module's file name, or the end of its path.
     module: String,
     functions: Vec<(String, Call)>,
@@ -26,12 +26,12 @@ const KINDS: [(&str, Call); 6] = [
 ///
 /// # Errors
 /// The part that is wrong, and the reason, in words.
-pub(super) fn parse(value: &str) -> Result<Vec<Named>, String> {
+pub(super) fn parse(value: &str) -> Result<Vec<NamedFunctions>, String> {
     let modules = value.split(';').filter(|each| !each.is_empty());
     modules.map(parse_one).collect()
 }
 
-fn parse_one(text: &str) -> Result<Named, String> {
+fn parse_one(text: &str) -> Result<NamedFunctions, String> {
     let (module, functions) = text
         .rsplit_once(':')
         .filter(|(module, _)| !module.is_empty())
@@ -55,13 +55,13 @@ fn parse_one(text: &str) -> Result<Named, String> {
     {
         return Err(format!("{text:?} names no function that frees"));
     }
-    Ok(Named {
+    Ok(NamedFunctions {
         module: module.to_owned(),
         functions,
     })
 }
 
-impl Named {
+impl NamedFunctions {
     /// Returns the module's file name, or the end of its path.
     #[cfg(not(feature = "attach"))]
     pub(super) fn module(&self) -> &str {

@@ -15,7 +15,7 @@ use crate::recording::seat_lanes::SeatLanes;
 use crate::recording::seats::Seat;
 use crate::recording::session::Session;
 use crate::state::thread::Entered;
-use crate::unwind::python::Found;
+use crate::unwind::python::ThreadFrames;
 use crate::unwind::walker::{self, Walked, Walker};
 
 /// Returns the hash of this thread's stack, whose native frames are walked. The writer gets the
@@ -93,7 +93,7 @@ fn send_codes(
     session: &Session,
     lanes: &SeatLanes,
     number: u64,
-    found: &mut Found<'_>,
+    found: &mut ThreadFrames<'_>,
 ) -> Option<bool> {
     for frame in found.frames {
         let in_lane = frame.identity ^ (number + 1).wrapping_mul(LANE_FACTOR);
