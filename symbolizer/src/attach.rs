@@ -60,9 +60,9 @@ const END_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The wishes of a user: the samples, and the place of the log.
+/// The request of a user: the samples, and the place of the log.
 #[derive(Debug, Clone)]
-pub struct Wishes {
+pub struct AttachRequest {
     /// Mean sampling interval in bytes.
     pub interval: u64,
     /// Most frames of a stack.
@@ -77,7 +77,7 @@ pub struct Wishes {
 
 /// A recording that has begun.
 #[derive(Debug)]
-pub struct Begun {
+pub struct AttachedRecording {
     /// The log, as the process sees it.
     pub log: String,
     /// How many threads the process had.
@@ -94,40 +94,40 @@ pub struct Begun {
 
 /// The present state of a recording, as this program sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Course {
+pub enum RecordingState {
     /// It goes on.
-    GoesOn,
+    Active,
     /// It has ended, and the process goes on: somebody has detached it, or the library gave up.
     Ended,
     /// The program has ended, or has executed another one.
     Gone,
 }
 
-impl Begun {
+impl AttachedRecording {
     /// Returns what has become of the recording.
-    pub fn course(&self) -> Course {
+    pub fn state(&self) -> RecordingState {
         let Ok(view) = read_block(&self.memory, &self.loaded) else {
-            return Course::Gone;
+            return RecordingState::Gone;
         };
         let is_ending = [attach_state::ENDING, attach_state::ENDING_QUIET].contains(&view.state);
         let is_under_way = is_ending || attach_state::is_recording(view.state);
         // The message of another recording, which has begun since the last look, is another log.
         match is_under_way && view.message == self.log {
-            true => Course::GoesOn,
-            false => Course::Ended,
+            true => RecordingState::Active,
+            false => RecordingState::Ended,
         }
     }
 
     /// Lets threads go that were in a part of the kernel that nothing interrupts. To be called now
     /// and then.
-    pub fn look_after(&self) {
+    pub fn release_late_threads(&self) {
         release_late();
     }
 }
 
 /// A recording that has ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct DetachedRecording {
     /// The log, as the process sees it.
     pub log: String,
     /// How long all threads were stopped.
@@ -161,14 +161,14 @@ impl From<&str> for Refusal {
 ///
 /// # Errors
 /// Why not. The process goes on as before.
-pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
+pub fn attach(pid: u32, request: &AttachRequest) -> Result<AttachedRecording, Refusal> {
     let _lock = lock(pid)?;
     let target = Target::of(pid)?;
     let mut input = AttachInput::new(
-        wishes.interval,
-        wishes.depth,
-        wishes.folder.as_os_str().as_encoded_bytes(),
-        &wishes.name,
+        request.interval,
+        request.depth,
+        request.folder.as_os_str().as_encoded_bytes(),
+        &request.name,
     )
     .ok_or("the path of the log is too long")?;
     wait_for_carrier(pid)?;
@@ -184,8 +184,8 @@ pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
         }
     };
     filters::check(pid)?;
-    let library = fs::read(&wishes.library)
-        .map_err(|error| format!("cannot read {}: {error}", wishes.library.display()))?;
+    let library = fs::read(&request.library)
+        .map_err(|error| format!("cannot read {}: {error}", request.library.display()))?;
     let mut visit = borrowing::Visit::begin(pid, &target, before.as_ref(), input, &library)?;
     let planned = wait_until_planned(pid, &mut visit, before);
     let (loaded, view) = match planned {
@@ -206,7 +206,7 @@ pub fn attach(pid: u32, wishes: &Wishes) -> Result<Begun, Refusal> {
         }
     };
     visit.finish(pid, &target)?;
-    Ok(Begun {
+    Ok(AttachedRecording {
         log: view.message,
         threads: done.threads,
         functions: done.functions,
@@ -350,7 +350,7 @@ fn thread_named(pid: u32, wanted: &str) -> Option<u32> {
 ///
 /// # Errors
 /// In words: why not.
-pub fn detach(pid: u32) -> Result<Ended, Refusal> {
+pub fn detach(pid: u32) -> Result<DetachedRecording, Refusal> {
     let _lock = lock(pid)?;
     let target = Target::of(pid)?;
     let all = match target.presence() {
@@ -370,7 +370,7 @@ pub fn detach(pid: u32) -> Result<Ended, Refusal> {
     let (stopped, view) = entries::restore(pid, &target.memory, &loaded)?;
     let own = writer_of(pid);
     let is_quiet = quiet::wait(pid, &target, &loaded, &view.patches, own);
-    let ended = Ended {
+    let ended = DetachedRecording {
         log: view.message.clone(),
         stopped,
         is_code_in_use: !is_quiet,

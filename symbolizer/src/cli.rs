@@ -48,7 +48,7 @@ struct Cli {
 
     /// Colour: on a terminal, on pipes too, or never
     #[arg(long, value_name = "WHEN", global = true, default_value = "auto")]
-    color: colour::When,
+    color: colour::ColourChoice,
 
     /// Columns of tables, 40 or more; 0: no limit [default: those of the terminal, or else COLUMNS]
     #[arg(long, value_name = "COLUMNS", global = true, value_parser = width::parse)]

@@ -90,7 +90,7 @@ pub fn watch(options: Options) -> io::Result<()> {
     };
     let mut terminal = Terminal::take()?;
     let (tell, news) = mpsc::channel();
-    let follower = Teller {
+    let follower = NewsSender {
         tell: tell.clone(),
         wake: terminal.waker(),
     };
@@ -124,7 +124,7 @@ pub fn watch(options: Options) -> io::Result<()> {
                 Some(Action::Suspend) => terminal.suspend()?,
                 Some(Action::Redraw) => terminal.forget()?,
                 Some(Action::Ask(command)) => {
-                    let teller = Teller {
+                    let sender = NewsSender {
                         tell: tell.clone(),
                         wake: terminal.waker(),
                     };
@@ -132,7 +132,7 @@ pub fn watch(options: Options) -> io::Result<()> {
                         &options.log,
                         options.pid.unwrap_or(state.pid()),
                         command,
-                        teller,
+                        sender,
                     )?;
                 }
             }
@@ -163,12 +163,12 @@ fn now_ns() -> u64 {
 }
 
 /// Tells the main thread news, and wakes it.
-struct Teller {
+struct NewsSender {
     tell: Sender<News>,
     wake: Wake,
 }
 
-impl Teller {
+impl NewsSender {
     /// False if nobody listens any more.
     fn tell(&self, news: News) -> bool {
         let is_heard = self.tell.send(news).is_ok();
@@ -178,7 +178,7 @@ impl Teller {
 }
 
 /// Tells at its end, also in a panic, that the log is followed no longer.
-struct Follows(Teller);
+struct Follows(NewsSender);
 
 impl Drop for Follows {
     fn drop(&mut self) {
@@ -187,15 +187,15 @@ impl Drop for Follows {
 }
 
 /// Follows the log as long as somebody listens. `compared` says when to compare.
-fn follow(mut looking: FollowedLog, teller: &Teller, compared: &Receiver<bool>) {
+fn follow(mut looking: FollowedLog, sender: &NewsSender, compared: &Receiver<bool>) {
     let began = Instant::now();
     loop {
         let look_began = Instant::now();
         let look = looking.look(began.elapsed());
         let is_heard = match look {
             Look::Same => true,
-            Look::New(snapshot) => teller.tell(News::Snapshot(snapshot)),
-            Look::Nothing(why) => teller.tell(News::Nothing(why)),
+            Look::New(snapshot) => sender.tell(News::Snapshot(snapshot)),
+            Look::Nothing(why) => sender.tell(News::Nothing(why)),
         };
         if !is_heard {
             return;
@@ -211,14 +211,14 @@ fn follow(mut looking: FollowedLog, teller: &Teller, compared: &Receiver<bool>) 
 }
 
 /// Leaves a command for the program, and tells the answer when it comes.
-fn ask(log: &Path, pid: u32, command: String, teller: Teller) -> io::Result<()> {
+fn ask(log: &Path, pid: u32, command: String, sender: NewsSender) -> io::Result<()> {
     let name = log.file_name().unwrap_or_default();
     let name = name.to_string_lossy().into_owned();
     let thread = std::thread::Builder::new().name("ask".into());
     thread.spawn(move || {
         let answer = Attached::to(pid).and_then(|it| it.ask_writer_of(&name, &command));
         let answer = answer.map_err(|why| format!("process {pid}: {why}"));
-        teller.tell(News::Answer(answer));
+        sender.tell(News::Answer(answer));
     })?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use heapprof_format::{Alloc, Free, ReadError, Record};
 use crate::model::profile::{Account, Profile};
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
-use crate::read::log::{Taker, each_record};
+use crate::read::log::{RecordSink, each_record};
 
 /// When to dump; zero is never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> Watch<F, E> {
     }
 }
 
-impl<E, F: FnMut(Profile) -> Result<(), E>> Taker for Watch<F, E> {
+impl<E, F: FnMut(Profile) -> Result<(), E>> RecordSink for Watch<F, E> {
     fn take(&mut self, record: Record) {
         let was_resuming = self.fold.is_resuming();
         if was_resuming || matches!(record, Record::Checkpoint(_)) {

@@ -12,7 +12,7 @@ use crate::history::temporary::Temporary;
 use crate::model::profile::{Account, Profile};
 use crate::read::fold::Fold;
 use crate::read::labelled::LogPart;
-use crate::read::log::Taker;
+use crate::read::log::RecordSink;
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -180,7 +180,7 @@ impl Climb {
     }
 }
 
-impl Taker for Climb {
+impl RecordSink for Climb {
     fn take(&mut self, record: Record) {
         match record {
             Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),

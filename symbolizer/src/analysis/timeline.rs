@@ -15,7 +15,7 @@ use crate::model::profile::{Account, Profile};
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
 use crate::read::labelled::LogPart;
-use crate::read::log::Taker;
+use crate::read::log::RecordSink;
 
 /// A step. It ends at its time; an event at that time belongs to it. `G` is what is kept of a
 /// group.
@@ -387,7 +387,7 @@ where
     }
 }
 
-impl<G, I, O, K, C> Taker for Drawing<'_, G, O, K, C>
+impl<G, I, O, K, C> RecordSink for Drawing<'_, G, O, K, C>
 where
     I: IntoIterator<Item = usize>,
     O: Fn(usize) -> I,

@@ -33,7 +33,7 @@ pub struct Share {
 
 /// The names of one stack, worst frame first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Has {
+enum StackNames {
     Nothing,
     Names,
     Lines,
@@ -43,7 +43,7 @@ impl Coverage {
     /// Returns the coverage of everything allocated in the profile.
     pub fn of(profile: &Profile, symbols: &Symbols) -> Coverage {
         let mut coverage = Coverage::default();
-        let mut passed: Vec<(Option<u32>, Has)> = Vec::new();
+        let mut passed: Vec<(Option<u32>, StackNames)> = Vec::new();
         for row in &profile.rows {
             let stack = profile.stack_of(row);
             let bytes = Numbers::of(&row.totals).allocated_bytes;
@@ -54,11 +54,11 @@ impl Coverage {
                 // them.
                 let is_ours = profile.module_of(place).is_some_and(|m| m.is_profiler());
                 let has = if frames.iter().any(|frame| frame.function.is_none()) {
-                    Has::Nothing
+                    StackNames::Nothing
                 } else if !is_ours && frames.iter().any(|frame| frame.line.is_none()) {
-                    Has::Names
+                    StackNames::Names
                 } else {
-                    Has::Lines
+                    StackNames::Lines
                 };
                 (place.module, has)
             }));
@@ -66,7 +66,9 @@ impl Coverage {
             passed.sort_unstable();
             passed.dedup_by_key(|(module, _)| *module);
             let worst = passed.iter().map(|&(_, has)| has).min();
-            coverage.whole.add(bytes, worst.unwrap_or(Has::Nothing));
+            coverage
+                .whole
+                .add(bytes, worst.unwrap_or(StackNames::Nothing));
             let is_file = |module: Option<u32>| {
                 let module = module.and_then(|it| profile.modules.get(it as usize));
                 module.is_none_or(|it| it.code.is_none())
@@ -97,12 +99,12 @@ impl Coverage {
 }
 
 impl Share {
-    fn add(&mut self, bytes: u64, has: Has) {
+    fn add(&mut self, bytes: u64, has: StackNames) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if has >= Has::Names {
+        if has >= StackNames::Names {
             self.named_bytes = self.named_bytes.saturating_add(bytes);
         }
-        if has == Has::Lines {
+        if has == StackNames::Lines {
             self.lines_bytes = self.lines_bytes.saturating_add(bytes);
         }
     }

@@ -18,7 +18,7 @@ use crate::model::profile::{Account, Profile};
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::pages::PagesFold;
 use crate::read::fold::{Fold, LARGEST_BLOCK};
-use crate::read::log::{Taker, each_record};
+use crate::read::log::{RecordSink, each_record};
 
 /// Reads a log. Returns its profile, and what its readings say about these addresses. `progress` is
 /// told, now and then, how far reading is.
@@ -47,23 +47,23 @@ struct Search {
     is_reading: bool,
     gone: NumberMap<u64, (Alloc, Free)>,
     /// By address, the blocks nearest to it in the parts so far.
-    pending: Vec<Near>,
+    pending: Vec<Neighbours>,
     /// The blocks that held an address, by id.
     held: NumberMap<u64, AddressBlock>,
     /// By address, the nearest blocks at the last complete reading, and these by id.
-    near: Vec<Near>,
+    near: Vec<Neighbours>,
     neighbours: NumberMap<u64, AddressBlock>,
     found: HeldAddresses,
 }
 
 /// The blocks below and above an address.
 #[derive(Debug, Clone, Copy, Default)]
-struct Near {
+struct Neighbours {
     below: Option<AddressBlock>,
     above: Option<AddressBlock>,
 }
 
-impl Taker for Search {
+impl RecordSink for Search {
     fn take(&mut self, record: Record) {
         match &record {
             Record::Alloc(alloc) => self.alloc(alloc),
@@ -93,7 +93,7 @@ impl Search {
         wanted.sort_unstable();
         wanted.dedup();
         Search {
-            near: vec![Near::default(); wanted.len()],
+            near: vec![Neighbours::default(); wanted.len()],
             wanted,
             ..Search::default()
         }
@@ -125,7 +125,7 @@ impl Search {
             return;
         };
         if part.part == 0 {
-            self.pending = vec![Near::default(); self.wanted.len()];
+            self.pending = vec![Neighbours::default(); self.wanted.len()];
         }
         self.is_reading = true;
         for (block, &address) in part.blocks.iter().zip(addresses) {

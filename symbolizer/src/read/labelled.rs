@@ -13,7 +13,7 @@ use crate::model::detail::Detail;
 use crate::model::labels::Labels;
 use crate::model::profile::{Account, Profile};
 use crate::read::fold::Fold;
-use crate::read::log::{Taker, each_record};
+use crate::read::log::{RecordSink, each_record};
 
 /// A log, or the part of it that was allocated under some labels.
 #[derive(Debug, Clone, Copy)]
@@ -64,16 +64,16 @@ impl<'a> LogPart<'a> {
     pub(crate) fn each_record(
         self,
         progress: &mut impl FnMut(u64),
-        taker: &mut impl Taker,
+        sink: &mut impl RecordSink,
     ) -> Result<(), ReadError> {
-        each_record(self.bytes, progress, &mut self.to(taker))
+        each_record(self.bytes, progress, &mut self.to(sink))
     }
 
-    /// Hands on to that taker what is of the part.
-    pub(super) fn to<T: Taker>(self, taker: T) -> Labelled<'a, T> {
+    /// Hands on to that sink what is of the part.
+    pub(super) fn to<T: RecordSink>(self, sink: T) -> Labelled<'a, T> {
         Labelled {
             without: self.without,
-            ..Labelled::of(taker, self.labels)
+            ..Labelled::of(sink, self.labels)
         }
     }
 }
@@ -90,10 +90,10 @@ impl<'a> From<&'a Vec<u8>> for LogPart<'a> {
     }
 }
 
-/// A taker of what is under labels, which hands on to another one.
+/// A sink of what is under labels, which hands on to another one.
 #[derive(Debug, Clone)]
 pub(crate) struct Labelled<'a, T> {
-    pub(super) taker: T,
+    pub(super) sink: T,
     /// Keys and values.
     labels: &'a [(String, String)],
     /// Frames of stacks that are left out.
@@ -104,11 +104,11 @@ pub(crate) struct Labelled<'a, T> {
     blocks: NumberMap<u64, ()>,
 }
 
-impl<'a, T: Taker> Labelled<'a, T> {
-    /// Hands on to `taker` what is under these labels.
-    pub(crate) fn of(taker: T, labels: &'a [(String, String)]) -> Labelled<'a, T> {
+impl<'a, T: RecordSink> Labelled<'a, T> {
+    /// Hands on to `sink` what is under these labels.
+    pub(crate) fn of(sink: T, labels: &'a [(String, String)]) -> Labelled<'a, T> {
         Labelled {
-            taker,
+            sink,
             labels,
             without: None,
             stacks: HashSet::new(),
@@ -129,7 +129,7 @@ impl Labelled<'_, Fold> {
     /// Returns the profile of the part.
     pub(super) fn finish(self) -> Profile {
         let is_whole = self.is_whole();
-        let mut profile = self.taker.finish();
+        let mut profile = self.sink.finish();
         if !is_whole {
             // Threads counted the bytes of all stacks.
             profile.counted = None;
@@ -138,10 +138,10 @@ impl Labelled<'_, Fold> {
     }
 }
 
-impl<T: Taker> Taker for Labelled<'_, T> {
+impl<T: RecordSink> RecordSink for Labelled<'_, T> {
     fn take(&mut self, record: Record) {
         if self.is_whole() {
-            return self.taker.take(record);
+            return self.sink.take(record);
         }
         match record {
             Record::Alloc(alloc) => self.take_event(Event::Alloc(alloc)),
@@ -152,7 +152,7 @@ impl<T: Taker> Taker for Labelled<'_, T> {
                 let is_without = |frames: &HashSet<Vec<u64>>| frames.contains(&stack.frames);
                 if labels.have(self.labels) && !self.without.is_some_and(is_without) {
                     self.stacks.remove(&stack.number);
-                    self.taker.take(Record::Stack(stack));
+                    self.sink.take(Record::Stack(stack));
                 } else {
                     self.stacks.insert(stack.number);
                 }
@@ -161,34 +161,34 @@ impl<T: Taker> Taker for Labelled<'_, T> {
             // What all had in use says nothing of a part.
             Record::CoarseMoment(_) => {}
             // The peak of all is none of a part.
-            Record::Checkpoint(checkpoint) => self.taker.take(Record::Checkpoint(Checkpoint {
+            Record::Checkpoint(checkpoint) => self.sink.take(Record::Checkpoint(Checkpoint {
                 peak_ns: checkpoint.time_ns,
                 peak_bytes: 0,
                 ..checkpoint
             })),
-            other => self.taker.take(other),
+            other => self.sink.take(other),
         }
     }
 
     #[inline]
     fn take_event(&mut self, event: Event) {
         if self.is_whole() {
-            return self.taker.take_event(event);
+            return self.sink.take_event(event);
         }
         match event {
             Event::Alloc(Alloc { id, stack, .. }) if self.stacks.contains(&stack) => {
                 self.blocks.insert(id, ());
             }
             Event::Free(Free { id, .. }) if self.blocks.remove(&id).is_some() => {}
-            event => self.taker.take_event(event),
+            event => self.sink.take_event(event),
         }
     }
 
     fn account(&mut self, account: Account) {
-        self.taker.account(account);
+        self.sink.account(account);
     }
 
     fn has_enough(&self) -> bool {
-        self.taker.has_enough()
+        self.sink.has_enough()
     }
 }

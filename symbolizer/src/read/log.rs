@@ -6,8 +6,8 @@ use crate::model::detail::Detail;
 use crate::model::profile::{Account, Damage, Profile};
 use crate::read::fold::Fold;
 
-/// One who takes the records of a log.
-pub(crate) trait Taker {
+/// A consumer of the records of a log.
+pub(crate) trait RecordSink {
     /// The next record.
     fn take(&mut self, record: Record);
 
@@ -25,7 +25,7 @@ pub(crate) trait Taker {
     }
 }
 
-impl<T: Taker> Taker for &mut T {
+impl<T: RecordSink> RecordSink for &mut T {
     fn take(&mut self, record: Record) {
         (**self).take(record);
     }
@@ -44,7 +44,7 @@ impl<T: Taker> Taker for &mut T {
     }
 }
 
-impl Taker for Fold {
+impl RecordSink for Fold {
     fn take(&mut self, record: Record) {
         self.record(record);
     }
@@ -94,11 +94,11 @@ pub fn detailed_profile_of_log(
 pub(crate) fn each_record(
     bytes: &[u8],
     progress: &mut impl FnMut(u64),
-    taker: &mut impl Taker,
+    sink: &mut impl RecordSink,
 ) -> Result<(), ReadError> {
     let mut records = Records::of(bytes)?;
-    records.give_all(progress, taker)?;
-    taker.account(records.account());
+    records.give_all(progress, sink)?;
+    sink.account(records.account());
     Ok(())
 }
 
@@ -126,7 +126,7 @@ impl<'a> Records<'a> {
         })
     }
 
-    /// Gives the records that are left to a taker. An event goes on as it was read: a copy of it
+    /// Gives the records that are left to a sink. An event goes on as it was read: a copy of it
     /// would take as long as its decoding.
     ///
     /// # Errors
@@ -135,16 +135,16 @@ impl<'a> Records<'a> {
     pub(crate) fn give_all(
         &mut self,
         progress: &mut impl FnMut(u64),
-        taker: &mut impl Taker,
+        sink: &mut impl RecordSink,
     ) -> Result<(), ReadError> {
         loop {
             self.tell(progress);
             if let Some(event) = self.next_event() {
-                taker.take_event(event);
+                sink.take_event(event);
                 continue;
             }
             match self.next_record()? {
-                Some(record) => taker.take(record),
+                Some(record) => sink.take(record),
                 None => return Ok(()),
             }
         }
@@ -158,7 +158,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Gives the records that are left to a taker, up to the first one whose time is not wanted.
+    /// Gives the records that are left to a sink, up to the first one whose time is not wanted.
     /// Returns that record; `None`: all were given.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl<'a> Records<'a> {
     pub(crate) fn give(
         &mut self,
         progress: &mut impl FnMut(u64),
-        taker: &mut impl Taker,
+        sink: &mut impl RecordSink,
         is_wanted: impl Fn(u64) -> bool,
     ) -> Result<Option<Record>, ReadError> {
         loop {
@@ -176,14 +176,14 @@ impl<'a> Records<'a> {
                 if !is_wanted(event.time_ns()) {
                     return Ok(Some(event.into()));
                 }
-                taker.take_event(event);
+                sink.take_event(event);
                 continue;
             }
             match self.next_record()? {
                 Some(record) if !time_in_span(&record).is_none_or(&is_wanted) => {
                     return Ok(Some(record));
                 }
-                Some(record) => taker.take(record),
+                Some(record) => sink.take(record),
                 None => return Ok(None),
             }
         }

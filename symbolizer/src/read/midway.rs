@@ -16,7 +16,7 @@ use crate::model::detail::Detail;
 use crate::model::profile::Profile;
 use crate::read::fold::Fold;
 use crate::read::labelled::{Labelled, LogPart};
-use crate::read::log::{Records, Taker};
+use crate::read::log::{RecordSink, Records};
 
 /// See the module's text.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl<'a> Midway<'a> {
     /// # Errors
     /// As [`profile_of_log`](crate::profile_of_log).
     pub fn up_to(mut self, end_ns: u64) -> Result<Profile, ReadError> {
-        self.part.taker.end_at(end_ns);
+        self.part.sink.end_at(end_ns);
         self.finish(&mut |_| {})
     }
 

@@ -30,12 +30,12 @@ use crate::model::span::Span;
 
 /// Where an event is in the log.
 #[derive(Debug, Clone, Copy)]
-struct At {
+struct EventPosition {
     record: u64,
     time_ns: u64,
 }
 
-impl At {
+impl EventPosition {
     fn is_before(self, cut: Cut) -> bool {
         cut.includes(self.record, self.time_ns)
     }
@@ -44,7 +44,7 @@ impl At {
 #[derive(Debug, Clone, Copy)]
 struct Birth {
     allocation: Allocation,
-    at: At,
+    at: EventPosition,
     /// Allocations of its thread so far, itself included.
     allocations: f64,
 }
@@ -85,7 +85,7 @@ impl PairedDifference {
     pub(crate) fn alloc(&mut self, allocation: &Allocation, record: u64) {
         let sum = self.allocations.entry(allocation.thread).or_default();
         *sum += Weight::of(allocation.size, allocation.interval).objects_f64();
-        let at = At {
+        let at = EventPosition {
             record,
             time_ns: allocation.time_ns,
         };
@@ -100,7 +100,7 @@ impl PairedDifference {
     /// A sampled block was freed.
     pub(crate) fn free(&mut self, id: u64, record: u64, time_ns: u64) {
         if let Some(birth) = self.live.remove(&id) {
-            self.settle(&birth, Some(At { record, time_ns }));
+            self.settle(&birth, Some(EventPosition { record, time_ns }));
         }
     }
 
@@ -137,7 +137,7 @@ impl PairedDifference {
     }
 
     /// All of a block's life is known.
-    fn settle(&mut self, birth: &Birth, death: Option<At>) {
+    fn settle(&mut self, birth: &Birth, death: Option<EventPosition>) {
         let factors = self.views.map(|view| self.factor(view, birth, death));
         let allocation = &birth.allocation;
         let weight = Weight::of(allocation.size, allocation.interval);
@@ -182,7 +182,7 @@ impl PairedDifference {
     }
 
     /// Returns the factor `k` of a block in a view.
-    fn factor(&self, view: Span, birth: &Birth, death: Option<At>) -> f64 {
+    fn factor(&self, view: Span, birth: &Birth, death: Option<EventPosition>) -> f64 {
         if !birth.at.is_before(view.to) {
             return 0.0;
         }

@@ -24,7 +24,7 @@ use crate::model::fork_remark::AT_LEAST;
 use crate::model::fork_remark::MISSING;
 use crate::model::fork_remark::REMARK;
 use crate::model::special_threads::BEFORE_THE_FORK;
-use crate::read::log::Taker as _;
+use crate::read::log::RecordSink as _;
 use heritage::{Heritage, Reading};
 
 /// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.

@@ -22,7 +22,7 @@ use heapprof_format::{ReadError, ReadErrorKind, Reader, Record, SegmentStart, St
 
 use crate::compressed::{Damaged, PlainFile, read_at};
 use crate::model::profile::{Account, Damage};
-use crate::read::log::Taker;
+use crate::read::log::RecordSink;
 use crate::regular_file::RegularFile;
 
 /// Bytes that are read at once.
@@ -142,7 +142,7 @@ impl Tail {
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn read_cut(&mut self, taker: &mut impl Taker) -> io::Result<bool> {
+    pub(crate) fn read_cut(&mut self, sink: &mut impl RecordSink) -> io::Result<bool> {
         self.looked_at = self.length;
         let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
         if left > LONGEST_FRAME {
@@ -158,10 +158,10 @@ impl Tail {
         let mut has_some = false;
         let end = loop {
             if let Some(event) = reader.next_event() {
-                taker.take_event(event);
+                sink.take_event(event);
             } else {
                 match reader.next_record() {
-                    Ok(Some(record)) => taker.take(record),
+                    Ok(Some(record)) => sink.take(record),
                     Ok(None) => break reader.offset(),
                     Err(error) => {
                         let offset = self.offset + error.offset;
@@ -260,10 +260,10 @@ impl Tail {
     ///
     /// # Errors
     /// Those of the system, and if the bytes are no log.
-    pub(crate) fn read_on(&mut self, taker: &mut impl Taker) -> io::Result<()> {
+    pub(crate) fn read_on(&mut self, sink: &mut impl RecordSink) -> io::Result<()> {
         let mut piece = Vec::new();
         let mut wanted = PIECE;
-        while self.offset < self.length && !taker.has_enough() {
+        while self.offset < self.length && !sink.has_enough() {
             let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
             let is_last = left <= wanted;
             piece.resize(left.min(wanted), 0);
@@ -271,7 +271,7 @@ impl Tail {
             let read = read_at(&self.file, &mut piece, self.offset)?;
             piece.truncate(read);
             let is_last = is_last || read < left.min(wanted);
-            let taken = self.take(&piece, is_last, taker)?;
+            let taken = self.take(&piece, is_last, sink)?;
             self.offset += taken as u64;
             match taken {
                 0 if is_last => break,
@@ -288,7 +288,12 @@ impl Tail {
     }
 
     /// Hands on the complete frames of a piece. Returns how many bytes were used.
-    fn take(&mut self, piece: &[u8], is_last: bool, taker: &mut impl Taker) -> io::Result<usize> {
+    fn take(
+        &mut self,
+        piece: &[u8],
+        is_last: bool,
+        sink: &mut impl RecordSink,
+    ) -> io::Result<usize> {
         let mut reader = match self.offset {
             0 => match Reader::new(piece) {
                 Ok(reader) => reader,
@@ -304,12 +309,12 @@ impl Tail {
         // The offset of the frame that is being read, behind everything that was used.
         let used = loop {
             if let Some(event) = reader.next_event() {
-                taker.take_event(event);
+                sink.take_event(event);
                 continue;
             }
             let error = match reader.next_record() {
                 Ok(Some(record)) => {
-                    taker.take(record);
+                    sink.take(record);
                     continue;
                 }
                 Ok(None) => break reader.offset(),
@@ -362,7 +367,7 @@ struct First {
     is_there: bool,
 }
 
-impl Taker for First {
+impl RecordSink for First {
     fn take(&mut self, record: Record) {
         if let (Record::Start(start), false) = (record, self.is_there) {
             self.start = Some(start);

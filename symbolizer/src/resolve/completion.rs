@@ -3,7 +3,7 @@
 use super::frame::Frame;
 use super::kept::{KeptFile, ModuleKey};
 use super::module_symbols::ModuleSymbols;
-use super::report::{Identity, Outcome, Reason, Role, Says};
+use super::report::{Identity, NamedParts, Outcome, Reason, Role};
 
 impl KeptFile {
     /// Gives the addresses of a module the names that are kept, where its files say less. `is_it`
@@ -28,7 +28,7 @@ impl KeptFile {
         let better = |svma, frames: &[Frame]| {
             let kept = self.names.frames_of(key, svma);
             match is_it {
-                true => kept.filter(|kept| Says::of(kept) > Says::of(frames)),
+                true => kept.filter(|kept| NamedParts::of(kept) > NamedParts::of(frames)),
                 false => Some(kept.unwrap_or(&[])),
             }
         };

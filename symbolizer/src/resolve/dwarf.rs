@@ -31,7 +31,7 @@ use super::locate::SearchPath;
 use super::names::Names;
 use super::report::{ModuleReport, Reason};
 use budget::Budget;
-use entry_names::{Elsewhere, RawName};
+use entry_names::{OtherEntries, RawName};
 use functions::Chains;
 use gimli::{EndianSlice, RunTimeEndian, Section, UnitRef};
 use rayon::prelude::*;
@@ -295,7 +295,7 @@ impl Module<'_, '_> {
     }
 }
 
-impl Elsewhere for Module<'_, '_> {
+impl OtherEntries for Module<'_, '_> {
     fn name(&self, at: gimli::DebugInfoOffset, hops: u32) -> Option<RawName> {
         self.units
             .name_at(self.dwarf, at, self, self.names, self.budget, hops)
@@ -317,7 +317,7 @@ impl Elsewhere for Module<'_, '_> {
 /// The view from inside the supplementary file: its references to "this file" mean itself.
 struct WithinSupplementary<'a, 'm, 'd>(&'a Module<'m, 'd>);
 
-impl Elsewhere for WithinSupplementary<'_, '_, '_> {
+impl OtherEntries for WithinSupplementary<'_, '_, '_> {
     fn name(&self, at: gimli::DebugInfoOffset, hops: u32) -> Option<RawName> {
         self.0.supplementary_name(at, hops)
     }

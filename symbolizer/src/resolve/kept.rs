@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use super::error_text::with_causes;
 use super::frame::Frame;
-use super::report::Says;
+use super::report::NamedParts;
 use crate::access::Access;
 use crate::regular_file::{OpenError, RegularFile};
 use heapprof_format::FileStamp;
@@ -76,7 +76,7 @@ impl KeptNames {
     /// they do.
     pub fn insert(&mut self, key: &ModuleKey, svma: u64, frames: &[Frame]) -> bool {
         let known = self.frames_of(key, svma);
-        if Says::of(frames) <= Says::of(known.unwrap_or_default()) {
+        if NamedParts::of(frames) <= NamedParts::of(known.unwrap_or_default()) {
             return false;
         }
         // Looked up before it is cloned: a module has thousands of addresses.

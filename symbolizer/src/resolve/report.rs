@@ -390,22 +390,22 @@ pub struct Quality {
 
 /// How much frames say of an address, least first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Says {
+pub(super) enum NamedParts {
     Nothing,
     Function,
     Line,
 }
 
-impl Says {
-    pub(super) fn of(frames: &[Frame]) -> Says {
+impl NamedParts {
+    pub(super) fn of(frames: &[Frame]) -> NamedParts {
         match frames.last() {
             Some(physical) if physical.function.is_some() => {
                 match frames.iter().any(|frame| frame.line.is_some()) {
-                    true => Says::Line,
-                    false => Says::Function,
+                    true => NamedParts::Line,
+                    false => NamedParts::Function,
                 }
             }
-            _ => Says::Nothing,
+            _ => NamedParts::Nothing,
         }
     }
 }
@@ -413,9 +413,9 @@ impl Says {
 impl Quality {
     /// Counts an address with other frames than it had.
     pub(super) fn replace(&mut self, before: &[Frame], after: &[Frame]) {
-        let count = match Says::of(before) {
-            Says::Nothing => &mut self.unresolved,
-            Says::Function if self.by_symbols > 0 => &mut self.by_symbols,
+        let count = match NamedParts::of(before) {
+            NamedParts::Nothing => &mut self.unresolved,
+            NamedParts::Function if self.by_symbols > 0 => &mut self.by_symbols,
             _ => &mut self.by_dwarf,
         };
         *count = count.saturating_sub(1);
@@ -430,10 +430,10 @@ impl Quality {
 
     /// The count that such frames belong to.
     fn by(&mut self, frames: &[Frame]) -> &mut u64 {
-        match Says::of(frames) {
-            Says::Nothing => &mut self.unresolved,
-            Says::Function => &mut self.by_symbols,
-            Says::Line => &mut self.by_dwarf,
+        match NamedParts::of(frames) {
+            NamedParts::Nothing => &mut self.unresolved,
+            NamedParts::Function => &mut self.by_symbols,
+            NamedParts::Line => &mut self.by_dwarf,
         }
     }
 }

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use heapprof_symbolizer::Printable;
-use heapprof_symbolizer::attach::{self, Begun, Course, Refusal, Wishes};
+use heapprof_symbolizer::attach::{
+    self, AttachRequest, AttachedRecording, RecordingState, Refusal,
+};
 use heapprof_symbolizer::control::Attached;
 
 use crate::cli::inputs::signals::Signals;
@@ -61,35 +63,35 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let refused = |why| Failure::Refused { pid: args.pid, why };
     let signals = Signals::block();
-    let wishes = Wishes {
+    let request = AttachRequest {
         interval: args.interval,
         depth: DEPTH,
         folder: folder(args.pid),
         name: prefix(args.prefix.as_deref()),
         library: library()?,
     };
-    let begun = match attach::attach(args.pid, &wishes) {
-        Ok(begun) => begun,
+    let recording = match attach::attach(args.pid, &request) {
+        Ok(recording) => recording,
         Err(Refusal::Because(why)) => return Err(refused(why)),
         Err(Refusal::Preloaded) => return start(args).map_err(refused),
     };
-    tell(args.pid, &begun);
+    tell(args.pid, &recording);
     if args.leave {
         return Ok(());
     }
     let end = args
         .time
         .map(|ns| Instant::now() + Duration::from_nanos(ns));
-    let why = match wait(&signals, &begun, end) {
-        Course::GoesOn => None,
-        Course::Ended => Some("was detached by another heapprof"),
-        Course::Gone if Path::new(&format!("/proc/{}/maps", args.pid)).exists() => {
+    let why = match wait(&signals, &recording, end) {
+        RecordingState::Active => None,
+        RecordingState::Ended => Some("was detached by another heapprof"),
+        RecordingState::Gone if Path::new(&format!("/proc/{}/maps", args.pid)).exists() => {
             Some("has executed another program, which is not recorded")
         }
-        Course::Gone => Some("has ended"),
+        RecordingState::Gone => Some("has ended"),
     };
     if let Some(why) = why {
-        let log = Printable(&begun.log);
+        let log = Printable(&recording.log);
         eprintln!("heapprof: process {} {why}; log: {log}", args.pid);
         return Ok(());
     }
@@ -104,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Returns the line about the end.
-fn super_line(pid: u32, ended: &attach::Ended) -> String {
+fn super_line(pid: u32, ended: &attach::DetachedRecording) -> String {
     format!(
         "heapprof: detached from process {pid}; its threads were stopped for {}; log: {}{}",
         milliseconds(ended.stopped),
@@ -120,30 +122,30 @@ fn milliseconds(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
-fn tell(pid: u32, begun: &Begun) {
+fn tell(pid: u32, recording: &AttachedRecording) {
     eprintln!(
         "heapprof: attached to process {pid}: {} functions; its {} threads were stopped for {}, \
          and one of them before that for {}; recording to {}",
-        begun.functions,
-        begun.threads,
-        milliseconds(begun.stopped),
-        milliseconds(begun.borrowed),
-        Printable(&begun.log)
+        recording.functions,
+        recording.threads,
+        milliseconds(recording.stopped),
+        milliseconds(recording.borrowed),
+        Printable(&recording.log)
     );
 }
 
 /// Waits for a signal, the end of the time, or the end of the recording. Returns what has become of
 /// the recording.
-fn wait(signals: &Signals, begun: &Begun, end: Option<Instant>) -> Course {
+fn wait(signals: &Signals, recording: &AttachedRecording, end: Option<Instant>) -> RecordingState {
     loop {
         let look = Instant::now() + LOOK;
         let until = end.map_or(look, |end| end.min(look));
         let has_come = signals.came_before(until);
-        begun.look_after();
-        let course = begun.course();
+        recording.release_late_threads();
+        let state = recording.state();
         let is_asked = has_come || end.is_some_and(|end| Instant::now() >= end);
-        if is_asked || course != Course::GoesOn {
-            return course;
+        if is_asked || state != RecordingState::Active {
+            return state;
         }
     }
 }

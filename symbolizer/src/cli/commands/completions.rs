@@ -15,7 +15,7 @@ use heapprof_symbolizer::Printable;
 
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use offers::Which;
+use offers::OfferKind;
 
 /// Write a completion script for a shell
 ///
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 
     /// For a script: the processes, one a line
     #[arg(long, value_name = "WHICH", hide = true, conflicts_with = "moments_of")]
-    pids: Option<Which>,
+    pids: Option<OfferKind>,
 
     /// For a script: the moments of the first log among these words, one a line
     #[arg(long, value_name = "WORD", hide = true, num_args = 0.., allow_hyphen_values = true)]

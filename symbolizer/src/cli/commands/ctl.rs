@@ -22,11 +22,11 @@ pub(crate) struct Args {
     pid: u32,
 
     #[command(subcommand)]
-    what: What,
+    command: ControlCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum ControlCommand {
     /// Show what is in force, the number of samples, and where the log is
     Status,
     /// Start recording, if it is stopped
@@ -49,7 +49,7 @@ enum What {
     Pages {
         /// The addresses of the blocks as well, for `heapprof at`
         #[arg(value_name = "addresses")]
-        with: Option<With>,
+        with: Option<PagesExtra>,
     },
     /// Write a heap dump and print its path
     Dump {
@@ -61,7 +61,7 @@ enum What {
 
 /// The additions to a reading of pages.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum With {
+enum PagesExtra {
     Addresses,
 }
 
@@ -72,21 +72,21 @@ fn name_of_mark(text: &str) -> Result<String, String> {
     }
 }
 
-impl What {
+impl ControlCommand {
     /// As the library understands it.
-    fn command(&self) -> String {
+    fn text(&self) -> String {
         match self {
-            What::Status => "status".into(),
-            What::Start => "start".into(),
-            What::Stop => "stop".into(),
-            What::Interval { bytes } => format!("interval {bytes}"),
-            What::Mark { name } => format!("mark {name}"),
-            What::Pages { with: None } => "pages".into(),
-            What::Pages {
-                with: Some(With::Addresses),
+            ControlCommand::Status => "status".into(),
+            ControlCommand::Start => "start".into(),
+            ControlCommand::Stop => "stop".into(),
+            ControlCommand::Interval { bytes } => format!("interval {bytes}"),
+            ControlCommand::Mark { name } => format!("mark {name}"),
+            ControlCommand::Pages { with: None } => "pages".into(),
+            ControlCommand::Pages {
+                with: Some(PagesExtra::Addresses),
             } => READ_ADDRESSES.into(),
-            What::Dump { reason: None } => "dump".into(),
-            What::Dump { reason: Some(why) } => format!("dump {why}"),
+            ControlCommand::Dump { reason: None } => "dump".into(),
+            ControlCommand::Dump { reason: Some(why) } => format!("dump {why}"),
         }
     }
 }
@@ -94,7 +94,7 @@ impl What {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let refused = |why| Failure::Refused { pid: args.pid, why };
     let answer = Attached::to(args.pid)
-        .and_then(|process| process.ask(&args.what.command()))
+        .and_then(|process| process.ask(&args.command.text()))
         .map_err(refused)?;
     Destination::Stdout.write(|out| {
         for line in answer.lines() {

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 
 /// When to colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub(crate) enum When {
+pub(crate) enum ColourChoice {
     /// On a terminal, unless NO_COLOR is set
     #[default]
     Auto,
@@ -24,13 +24,13 @@ pub(crate) enum When {
 static IS_ON: OnceLock<bool> = OnceLock::new();
 
 /// Decides for this process, whose tables go to a terminal or not.
-pub(crate) fn decide(when: When, to_terminal: bool) {
+pub(crate) fn decide(when: ColourChoice, to_terminal: bool) {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let is_on = match when {
-        When::Always => true,
-        When::Never => false,
-        When::Auto => to_terminal && !set("NO_COLOR") && !is_dumb,
+        ColourChoice::Always => true,
+        ColourChoice::Never => false,
+        ColourChoice::Auto => to_terminal && !set("NO_COLOR") && !is_dumb,
     };
     let _ = IS_ON.set(is_on);
 }

@@ -14,7 +14,7 @@ use heapprof_format::{Event, Module, Record, Start};
 
 use crate::model::profile::Account;
 use crate::read::fold::Fold;
-use crate::read::log::Taker;
+use crate::read::log::RecordSink;
 use crate::read::parent_log::growing::inherited;
 use crate::read::parent_log::is_remark_of_join;
 
@@ -99,7 +99,7 @@ impl Heir {
     }
 }
 
-impl Taker for Heir {
+impl RecordSink for Heir {
     fn take(&mut self, record: Record) {
         let is_event = matches!(
             record,

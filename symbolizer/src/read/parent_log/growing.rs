@@ -15,7 +15,7 @@ use super::heritage::Reading;
 use super::{Fork, Log, is_remark_of_join, is_start_of_parent};
 use crate::access::Access;
 use crate::model::profile::Account;
-use crate::read::log::Taker;
+use crate::read::log::RecordSink;
 use crate::read::segments;
 use crate::read::tail::Tail;
 
@@ -87,7 +87,7 @@ impl Head {
     }
 }
 
-impl Taker for Head {
+impl RecordSink for Head {
     fn take(&mut self, record: Record) {
         if self.has_enough() {
             return;

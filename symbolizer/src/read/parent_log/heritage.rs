@@ -26,7 +26,7 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::module_index::ModuleIndex;
 use crate::model::profile::Account;
 use crate::model::special_threads::BEFORE_THE_FORK;
-use crate::read::log::Taker;
+use crate::read::log::RecordSink;
 
 /// Inherited stacks are numbered from here: a writer never comes so far.
 const FIRST_STACK: u32 = 1 << 31;
@@ -119,7 +119,7 @@ impl Reading<'_> {
     }
 }
 
-impl Taker for Reading<'_> {
+impl RecordSink for Reading<'_> {
     fn take(&mut self, record: Record) {
         if self.is_over {
             return;

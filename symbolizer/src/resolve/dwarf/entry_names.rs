@@ -21,7 +21,7 @@ pub(super) struct RawName {
 }
 
 /// Entries outside of the unit that is walked.
-pub(super) trait Elsewhere: Sync {
+pub(super) trait OtherEntries: Sync {
     /// The name of the entry at an offset of the same file's `.debug_info`.
     fn name(&self, at: DebugInfoOffset, hops: u32) -> Option<RawName>;
     /// The name of the entry at an offset of the supplementary file's `.debug_info`.
@@ -106,7 +106,7 @@ fn leaves_generics_out(linkage: &[u8]) -> bool {
 /// many places.
 pub(super) struct Naming<'u, 'd, 'n> {
     unit: UnitRef<'u, Slice<'d>>,
-    elsewhere: Option<&'n dyn Elsewhere>,
+    others: Option<&'n dyn OtherEntries>,
     names: &'n Names,
     namespaces: LazyScopes<'n>,
     known: HashMap<Referred, Option<RawName>>,
@@ -133,16 +133,16 @@ impl Referred {
     fn name(
         self,
         unit: UnitRef<'_, Slice<'_>>,
-        elsewhere: Option<&dyn Elsewhere>,
+        others: Option<&dyn OtherEntries>,
         names: &Names,
         scopes: &LazyScopes<'_>,
         hops: u32,
     ) -> Option<RawName> {
         let hops = hops.checked_sub(1)?;
         match self {
-            Referred::Unit(at) => name_at(unit, at, elsewhere, names, scopes, hops).ok()?,
-            Referred::File(at) => elsewhere?.name(at, hops),
-            Referred::Supplementary(at) => elsewhere?.supplementary_name(at, hops),
+            Referred::Unit(at) => name_at(unit, at, others, names, scopes, hops).ok()?,
+            Referred::File(at) => others?.name(at, hops),
+            Referred::Supplementary(at) => others?.supplementary_name(at, hops),
         }
     }
 }
@@ -150,13 +150,13 @@ impl Referred {
 impl<'u, 'd, 'n> Naming<'u, 'd, 'n> {
     pub(super) fn new(
         unit: UnitRef<'u, Slice<'d>>,
-        elsewhere: Option<&'n dyn Elsewhere>,
+        others: Option<&'n dyn OtherEntries>,
         names: &'n Names,
         budget: &'n Budget,
     ) -> Self {
         Naming {
             unit,
-            elsewhere,
+            others,
             names,
             namespaces: LazyScopes::new(budget),
             known: HashMap::new(),
@@ -171,7 +171,7 @@ impl<'u, 'd, 'n> Naming<'u, 'd, 'n> {
     ) -> Option<RawName> {
         let Naming {
             unit,
-            elsewhere,
+            others,
             names,
             namespaces,
             known,
@@ -180,7 +180,7 @@ impl<'u, 'd, 'n> Naming<'u, 'd, 'n> {
             let origin = Referred::of(origin)?;
             known
                 .entry(origin)
-                .or_insert_with(|| origin.name(*unit, *elsewhere, names, namespaces, MOST_HOPS))
+                .or_insert_with(|| origin.name(*unit, *others, names, namespaces, MOST_HOPS))
                 .clone()
         })
     }
@@ -190,7 +190,7 @@ impl<'u, 'd, 'n> Naming<'u, 'd, 'n> {
 pub(super) fn name_at(
     unit: UnitRef<'_, Slice<'_>>,
     at: UnitOffset,
-    elsewhere: Option<&dyn Elsewhere>,
+    others: Option<&dyn OtherEntries>,
     names: &Names,
     scopes: &LazyScopes<'_>,
     hops: u32,
@@ -204,6 +204,6 @@ pub(super) fn name_at(
         attributes.note(&entries.read_attribute(spec)?);
     }
     Ok(attributes.resolve(unit, at, names, scopes, |origin| {
-        Referred::of(origin)?.name(unit, elsewhere, names, scopes, hops)
+        Referred::of(origin)?.name(unit, others, names, scopes, hops)
     }))
 }

@@ -12,7 +12,7 @@
 //! The walk is flat, with a list of open scopes: nesting costs heap, never stack.
 
 use super::budget::{Budget, ReadError};
-use super::entry_names::{Elsewhere, NameAttributes, Naming, RawName};
+use super::entry_names::{NameAttributes, Naming, OtherEntries, RawName};
 use super::lines::{FileNames, Row};
 use super::pcs::Pcs;
 use super::{Answer, Shared, Slice};
@@ -146,12 +146,12 @@ struct Open {
 pub(super) fn walk(
     unit: UnitRef<'_, Slice<'_>>,
     wanted: &[u64],
-    elsewhere: Option<&dyn Elsewhere>,
+    others: Option<&dyn OtherEntries>,
     names: &Names,
     budget: &Budget,
     chains: &mut Chains,
 ) -> Result<(), ReadError> {
-    let mut naming = Naming::new(unit, elsewhere, names, budget);
+    let mut naming = Naming::new(unit, others, names, budget);
     let mut scopes: Vec<Scope> = Vec::new();
     let mut functions = 0;
     let mut mangles = false;

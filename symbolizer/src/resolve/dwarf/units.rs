@@ -6,7 +6,7 @@
 //! are needed again and again.
 
 use super::budget::{Budget, ReadError};
-use super::entry_names::{Elsewhere, RawName, name_at};
+use super::entry_names::{OtherEntries, RawName, name_at};
 use super::pcs::Pcs;
 use super::scopes::{LazyScopes, Scopes};
 use super::{Dwarf, Slice, lines};
@@ -119,7 +119,7 @@ impl<'d> Units<'d> {
         &self,
         dwarf: &Dwarf<'d>,
         at: DebugInfoOffset,
-        elsewhere: &dyn Elsewhere,
+        others: &dyn OtherEntries,
         names: &Names,
         budget: &Budget,
         hops: u32,
@@ -140,7 +140,7 @@ impl<'d> Units<'d> {
         name_at(
             UnitRef::new(dwarf, &referred.unit),
             offset,
-            Some(elsewhere),
+            Some(others),
             names,
             &LazyScopes::shared(&referred.scopes, budget),
             hops,

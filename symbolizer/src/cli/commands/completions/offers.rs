@@ -10,7 +10,7 @@ use crate::cli::inputs::process::log_of_named;
 
 /// Processes that are offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum Which {
+pub(super) enum OfferKind {
     /// Those that have the library.
     Recorded,
     /// Those of which the user may read the memory map.
@@ -23,12 +23,12 @@ const MOST_BYTES: u64 = 64 << 20;
 const USUAL: [&str; 4] = ["start", "end", "peak", "50%"];
 
 /// The processes, by number, with their programs.
-pub(super) fn pids(which: Which) -> Vec<(String, String)> {
+pub(super) fn pids(kind: OfferKind) -> Vec<(String, String)> {
     let own = std::process::id();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut pids: Vec<u32> = pids
-        .filter(|&pid| pid != own && has_wanted_map(pid, which))
+        .filter(|&pid| pid != own && has_wanted_map(pid, kind))
         .collect();
     pids.sort_unstable();
     let with_name = |pid: u32| {
@@ -38,15 +38,15 @@ pub(super) fn pids(which: Which) -> Vec<(String, String)> {
     pids.into_iter().map(with_name).collect()
 }
 
-fn has_wanted_map(pid: u32, which: Which) -> bool {
+fn has_wanted_map(pid: u32, kind: OfferKind) -> bool {
     let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else {
         return false;
     };
     let mut lines = maps.split(|&byte| byte == b'\n');
-    match which {
+    match kind {
         // The kernel's own threads have no memory.
-        Which::All => !maps.is_empty(),
-        Which::Recorded => lines.any(|line| {
+        OfferKind::All => !maps.is_empty(),
+        OfferKind::Recorded => lines.any(|line| {
             let name = line.rsplit(|&byte| byte == b'/').next();
             name.is_some_and(|name| name.starts_with(b"libheapprof"))
         }),
