@@ -341,6 +341,8 @@ fn the_map_of_addresses_is_as_it_is_taken_to_be() {
     assert_eq!(debug.number("LG_VADDR") as u32 - of_leaf, layout::LEAF_BITS);
     assert_eq!(root.bytes, 8 << layout::LEAF_BITS);
     assert_eq!(debug.number("LG_PAGE") as u32, layout::PAGE_BITS);
+    // `rtree_leaf_elm_bits_encode` puts the class above the bits of an address.
+    assert_eq!(debug.number("LG_VADDR") as u32, layout::CLASS_AT);
     assert_eq!(debug.number("EDATA_ALIGNMENT"), layout::EXTENT_ALIGNMENT);
     assert_eq!(1 << debug.number("LG_CACHELINE"), layout::LARGE_ALIGNMENT);
     assert_eq!(
