@@ -39,8 +39,7 @@ pub struct Checkpoint {
     pub peak_bytes: i128,
     /// Smallest and largest interval of a sample so far; both 0 without samples.
     pub intervals: (u64, u64),
-    /// Bytes ever requested, with one for an empty block; see [`Sums`]. Logs of earlier versions
-    /// have usable bytes here, which no current number is compared with.
+    /// Bytes ever requested, with one for an empty block; see [`Sums`].
     pub requested: Sums,
 }
 

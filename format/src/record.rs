@@ -456,9 +456,6 @@ counters! {
     FreesOverflowed = 4, "frees past a full queue";
     /// Dumps written.
     DumpsWritten = 5, "dumps written";
-    /// Usable bytes that threads allocated up to their last samples, by the allocator's own count.
-    /// Earlier versions only.
-    UsableBytes = 10, "bytes counted by the allocator";
     /// Threads in the count of bytes.
     CountedThreads = 11, "threads sampled";
     /// Bytes that threads requested up to their last samples, one for an empty block.
@@ -482,8 +479,6 @@ counters! {
     LostLogBytes = 20, "log bytes not written";
     /// Dumps that could not be written.
     LostDumps = 21, "dumps not written";
-    /// Samples without a stack because every walker was in use. Earlier versions only.
-    LostStackBusy = 22, "stacks lost: no walker free";
     /// Frees of recorded blocks that could not be recorded. Law 4: this must be zero.
     LostFrees = 23, "FREES LOST";
     /// Times a signal handler of the program jumped out of the profiler: a sample or a free of each

@@ -447,7 +447,7 @@ fn two() -> [Vec<u8>; 2] {
 fn a_process_that_ends_has_nothing_and_the_last_one_keeps_what_it_had() {
     let log = joined(&two());
     let whole = profile_of_log(&log, |_| {}).unwrap();
-    assert_eq!(whole.who(), "server, 2 processes");
+    assert_eq!(whole.process_name(), "server, 2 processes");
     let peak = whole.peak.unwrap();
     assert_eq!((peak.time_ns, peak.bytes.to_f64()), (2 * S, 1010.0));
     let markers: Vec<_> = (whole.run.markers.iter())

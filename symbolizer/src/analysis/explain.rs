@@ -164,7 +164,7 @@ impl Explanation {
             let whole = verdicts.as_ref().map_or(Verdict::Unknown, |all| all[site]);
             let growth = whole.growth().filter(|growth| {
                 let detail = conduct.as_ref();
-                detail.is_none_or(|conduct| growth.goes_on(conduct, step_s))
+                detail.is_none_or(|conduct| growth.continues_in(conduct, step_s))
             });
             let Some(conduct) = conduct.or(growth.map(|_| Conduct::default())) else {
                 continue;

@@ -31,9 +31,9 @@ const SINCE_ATTACH: &str = "since heapprof was attached: blocks from before are 
 impl Profile {
     /// Returns what ran, in a few words: `server, pid 77`, or `server, 4 processes`, or
     /// `make and 2 other programs, 9 processes`.
-    pub fn who(&self) -> String {
+    pub fn process_name(&self) -> String {
         if self.parts.is_empty() {
-            return self.run.who();
+            return self.run.process_name();
         }
         let name = self.run.known_name();
         let mut names: Vec<&str> = self

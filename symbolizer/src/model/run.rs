@@ -221,7 +221,7 @@ impl Run {
     }
 
     /// The process in a few words: `server, pid 77`.
-    pub fn who(&self) -> String {
+    pub fn process_name(&self) -> String {
         let titled = self.titled_name();
         let name = match titled.as_str() {
             "" => self.known_name(),

@@ -409,11 +409,11 @@ impl<'a> Owners<'a> {
     /// became another program, or of containers.
     fn process_name(&self, place: Option<usize>) -> String {
         let Some(part) = place.and_then(|place| self.profile.parts.get(place)) else {
-            return self.profile.who();
+            return self.profile.process_name();
         };
         match self.namesakes.get(&(part.run.pid, part.run.name())) {
-            Some(2..) => format!("{} ({})", part.run.who(), part.file),
-            _ => part.run.who(),
+            Some(2..) => format!("{} ({})", part.run.process_name(), part.file),
+            _ => part.run.process_name(),
         }
     }
 

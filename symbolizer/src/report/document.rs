@@ -156,7 +156,7 @@ impl<'a> Document<'a> {
                 "" => Printable(run.name()).to_string(),
                 title => Printable(title).to_string(),
             },
-            who: Printable(&profile.who()).to_string(),
+            who: Printable(&profile.process_name()).to_string(),
             command: Printable(&run.args.join(" ")).to_string(),
             started_ms: run.start_wall_ns as f64 / 1e6,
             from_s: run.checkpoint.map_or(0, |it| it.time_ns) as f64 / 1e9,

@@ -335,7 +335,7 @@ impl Growth {
 
     /// Returns false if the detail, a step of which takes `step_s` seconds, shows that the growth
     /// has ended.
-    pub(crate) fn goes_on(&self, detail: &Conduct, step_s: f64) -> bool {
+    pub(crate) fn continues_in(&self, detail: &Conduct, step_s: f64) -> bool {
         let most = detail.growth() + REAL * detail.error;
         most >= GOES_ON * self.rate * detail.span * step_s
     }

@@ -415,8 +415,7 @@ fn write_account(
     for &(counter, n) in &account.counters {
         if !matches!(
             counter,
-            Counter::UsableBytes
-                | Counter::CountedBytes
+            Counter::CountedBytes
                 | Counter::CountedThreads
                 | Counter::ResidentBytes
                 | Counter::MostResidentBytes

@@ -174,7 +174,7 @@ fn write_text(
     let at_ns = memory.reading.time_ns;
     let mut head = vec![format!(
         "{}: {} resident at {:.3} s",
-        Printable(&profile.who()),
+        Printable(&profile.process_name()),
         Bytes(whole),
         seconds(at_ns)
     )];

@@ -39,7 +39,7 @@ const INDENT: usize = 4;
 
 fn write_lines(profile: &Profile, confidence: Confidence, out: &mut impl Write) -> io::Result<()> {
     let run = &profile.run;
-    write!(out, "{}", Printable(&profile.who()))?;
+    write!(out, "{}", Printable(&profile.process_name()))?;
     if run.duration_ns > 0 {
         // For several processes it is the longest duration, not the duration of all together.
         let each = match profile.parts.is_empty() || run.is_joined {
@@ -178,7 +178,7 @@ pub(crate) fn what_interval(profile: &Profile, confidence: Confidence) -> String
 
 /// Writes whose mappings these are, and when the resident bytes were read.
 pub(crate) fn write_mappings_read(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
-    let who = Printable(&profile.who()).to_string();
+    let who = Printable(&profile.process_name()).to_string();
     let line = match profile.mappings.read_ns {
         Some(ns) => format!(
             "{who}: mappings; resident bytes and names as of {:.3} s",

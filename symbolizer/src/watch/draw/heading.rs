@@ -57,7 +57,7 @@ fn write_who(snapshot: &Snapshot, state: &State, now_ns: u64, screen: &mut Scree
     };
     let aside = palette.aside();
     let groups = vec![
-        vec![(run.who(), palette.strong())],
+        vec![(run.process_name(), palette.strong())],
         vec![life],
         vec![(snapshot.exactness(), aside)],
         vec![(format!("log {}", Bytes(snapshot.log_bytes as f64)), aside)],

@@ -215,7 +215,7 @@ fn write(profile: &Profile, symbols: &Symbols, text: &mut Vec<u8>) -> io::Result
     };
     write_lines(profile, &lines, &shown, text)?;
     let peak = largest.peak.map_or(0.0, |peak| peak.bytes.to_f64());
-    let who = largest.run.who();
+    let who = largest.run.process_name();
     writeln!(
         text,
         "The process with the highest peak is {}: {}.",
