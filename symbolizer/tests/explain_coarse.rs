@@ -186,11 +186,28 @@ fn what_grows_over_the_whole_run_is_found() {
     assert!(text.contains(evidence), "{text}");
 }
 
-/// Six moments are too few. In the detail, the leak adds a twentieth to what is in use.
+/// Six moments tell that of what there was hardly anything went, and the ages of the blocks the
+/// rest.
+#[test]
+fn a_few_moments_suffice_if_nothing_goes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = log_with(&[leak(), filled(), saw_tooth(16)], 9, &[], &folder);
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(kinds.get(&0), Some(&"leak".to_owned()), "{document}");
+    assert_eq!(kinds.get(&1), Some(&"one-time".to_owned()), "{document}");
+    assert_ne!(kinds.get(&2), Some(&"leak".to_owned()), "{document}");
+    let findings = document["findings"].as_array().expect("findings");
+    let leak = findings.iter().find(|it| it["kind"] == "leak");
+    let rate = leak.expect("a leak")["growth_bytes_per_second"].as_f64();
+    let rate = rate.expect("a number") / (100e3 / 600.0);
+    assert!((rate - 1.0).abs() < 0.1, "{rate}");
+}
+
+/// Two moments are too few. In the detail, the leak adds a twentieth to what is in use.
 #[test]
 fn what_grows_in_the_detail_cannot_be_judged_without_its_past() {
     let folder = tempfile::tempdir().expect("a folder");
-    let log = log_with(&[leak(), filled()], 9, &[], &folder);
+    let log = log_with(&[leak(), filled()], 27, &[], &folder);
     let (kinds, document) = verdicts(&log);
     let all = [(0, "cannot be judged"), (1, "one-time")];
     assert_eq!(kinds, expected(&all), "{document}");

@@ -26,7 +26,7 @@ pub enum Kind {
 }
 
 /// The part of blocks that may go from a leak: some of them are no part of it.
-const FEW_GONE: f64 = 0.2;
+pub(crate) const FEW_GONE: f64 = 0.2;
 /// The least of [`Conduct::kept`] of a leak among blocks that go.
 const ENOUGH_KEPT: f64 = 0.7;
 /// The fewest samples that came late and stay.

@@ -7,11 +7,12 @@
 //! ```
 //!
 //! A moment names the eight stacks with the most bytes. A stack is judged only if each moment from
-//! its first one on names it: of the others, only an upper bound is known.
+//! its first one on names it: of the others, only an upper bound is known. A few moments suffice if
+//! hardly any block went since: then the ages of the blocks tell the rest.
 
 use crate::analysis::explain::coarse_run::{CoarseRun, FEWEST_MOMENTS, GOES_ON};
 use crate::analysis::explain::conduct::{Conduct, levels};
-use crate::analysis::explain::kind::Kind;
+use crate::analysis::explain::kind::{FEW_GONE, Kind};
 use crate::history::courses::{Course, Sum};
 use crate::model::amount::Amount;
 use crate::model::change::REAL;
@@ -219,16 +220,8 @@ impl<'a> WholeRun<'a> {
         let part = |eighths: u64| self.run.part(since_ns, eighths);
         let (courses, end_ns) = (self.run.courses, self.run.end_ns);
         let course = courses.stacks.get(stack as usize)?;
-        // In the first step, the blocks of the checkpoint are told one by one.
-        let steps = course.steps.iter().enumerate().skip(1);
-        let in_detail = steps.map(|(n, step)| (courses.begin_of(n + 1).min(end_ns), step.low));
-        let points: Vec<(u64, f64)> = moments.iter().copied().chain(in_detail).collect();
-        let low = |quarter: u64| {
-            let (from, to) = (part(2 * quarter), part(2 * quarter + 2));
-            let of_quarter = points.iter().filter(|it| from < it.0 && it.0 <= to);
-            let enough = of_quarter.clone().count() >= FEWEST_MOMENTS;
-            enough.then(|| of_quarter.map(|it| it.1).fold(f64::INFINITY, f64::min))
-        };
+        let lows = self.lows(&moments, course);
+        let lows = lows.or_else(|| self.lows_of_staying(&moments, course))?;
         let at = |eighths: u64| {
             let place = moments.partition_point(|it| it.0 <= part(eighths));
             let (time_ns, bytes) = moments[place.saturating_sub(1)];
@@ -243,7 +236,7 @@ impl<'a> WholeRun<'a> {
             (then - of_then.bytes).max(0.0) * totals.variance / totals.allocated.max(1.0);
         let (old, of_old) = at(4);
         let conduct = Conduct {
-            lows: [low(1)?, low(2)?, low(3)?],
+            lows,
             error: ((all.variance - of_then.variance).max(0.0) + freed_variance).sqrt(),
             gone: (1.0 - of_old.bytes / old.max(1.0)).clamp(0.0, 1.0),
             // No more went in the second half, and no less came.
@@ -266,6 +259,42 @@ impl<'a> WholeRun<'a> {
             end_ns,
             bytes: conduct.growth(),
         }))
+    }
+
+    /// Returns the lower envelope of a stack over its moments and the detail, in the second, third
+    /// and fourth quarter. `None`: there are too few moments.
+    fn lows(&self, moments: &[(u64, f64)], course: &Course) -> Option<[f64; 3]> {
+        let (courses, end_ns) = (self.run.courses, self.run.end_ns);
+        // In the first step, the blocks of the checkpoint are told one by one.
+        let steps = course.steps.iter().enumerate().skip(1);
+        let in_detail = steps.map(|(n, step)| (courses.begin_of(n + 1).min(end_ns), step.low));
+        let points: Vec<(u64, f64)> = moments.iter().copied().chain(in_detail).collect();
+        let low = |quarter: u64| {
+            let of_quarter: Vec<f64> = self.of_quarter(&points, quarter).collect();
+            let is_enough = of_quarter.len() >= FEWEST_MOMENTS;
+            is_enough.then(|| of_quarter.into_iter().fold(f64::INFINITY, f64::min))
+        };
+        Some([low(1)?, low(2)?, low(3)?])
+    }
+
+    /// Returns the same by the ages of the blocks that are in use at the end. At each time, no less
+    /// than these was in use. `None`: at a moment more was in use, or it is not known in the second
+    /// or third quarter.
+    fn lows_of_staying(&self, moments: &[(u64, f64)], course: &Course) -> Option<[f64; 3]> {
+        let part = |eighths: u64| self.run.part(moments[0].0, eighths);
+        let staying = |ns: u64| Sum::of_all(self.run.courses.steps_before(course, ns)).bytes;
+        let stays = |&(ns, bytes): &(u64, f64)| staying(ns) >= (1.0 - FEW_GONE) * bytes;
+        let is_seen = |quarter| self.of_quarter(moments, quarter).next().is_some();
+        let mut later = moments.iter().filter(|it| it.0 > part(2));
+        (later.all(stays) && is_seen(1) && is_seen(2)).then(|| [2, 4, 6].map(|n| staying(part(n))))
+    }
+
+    /// Returns the bytes of these points, the first of which is a moment, in a quarter from 0 to 3.
+    fn of_quarter(&self, points: &[(u64, f64)], quarter: u64) -> impl Iterator<Item = f64> {
+        let part = |eighths: u64| self.run.part(points[0].0, eighths);
+        let (from, to) = (part(2 * quarter), part(2 * quarter + 2));
+        let of_quarter = points.iter().filter(move |it| from < it.0 && it.0 <= to);
+        of_quarter.map(|it| it.1)
     }
 
     /// The bytes of the named stacks of a site, and how many stacks of the site are not named.
