@@ -395,6 +395,7 @@ __attribute__((noinline)) void pool_put(void *block)
     if (block == memory) used = 0;
     if (block == memory + 1) used = 1;
 }
+__attribute__((noinline, used)) size_t pool_size(void *block) { return block ? 1000 : 0; }
 int main(void)
 {
     void *volatile blocks[8];
@@ -411,11 +412,13 @@ int main(void)
         let run = linked(&["-x", "c", "-O1", &path]).interval(1).prefix("t");
         run.env("HEAPPROF_TAP", value).run().well()
     };
-    let ran = run("program:malloc=pool_get,free=pool_put");
+    let ran = run("program:malloc=pool_get,free=pool_put,malloc_usable_size=pool_size");
     let log = ran.log().whole();
     let blocks = log.blocks_of(777);
     let in_use = blocks.iter().filter(|block| block.in_use).count();
     assert_eq!((blocks.len(), in_use), (8, 5));
+    let mut of_pool = log.allocs().filter(|alloc| alloc.size == 777);
+    assert!(of_pool.all(|alloc| alloc.slack == 1000 - 777));
     let info = Run::heapprof()
         .in_folder_of(&ran)
         .args(["info", "t.heaplog"]);
@@ -429,13 +432,18 @@ int main(void)
     assert!(pool.is_some_and(|line| line.contains("3.8 KiB")), "{top}");
 
     // A name that does not exist: nothing of the module is tapped, and the log says why.
-    let ran = run("program:malloc=pool_get,free=pool_gone");
-    assert_eq!(ran.log().whole().blocks_of(777).len(), 0);
-    let info = Run::heapprof()
-        .in_folder_of(&ran)
-        .args(["info", "t.heaplog"]);
-    let info = info.run().well().stdout;
-    assert!(info.contains("it has no function pool_gone"), "{info}");
+    for functions in [
+        "free=pool_gone",
+        "free=pool_put,malloc_usable_size=pool_gone",
+    ] {
+        let ran = run(&format!("program:malloc=pool_get,{functions}"));
+        assert_eq!(ran.log().whole().blocks_of(777).len(), 0);
+        let info = Run::heapprof()
+            .in_folder_of(&ran)
+            .args(["info", "t.heaplog"]);
+        let info = info.run().well().stdout;
+        assert!(info.contains("it has no function pool_gone"), "{info}");
+    }
 
     // A module that is not loaded may come later, or its name is wrong.
     let ran = run("libnone.so:malloc=pool_get,free=pool_put");

@@ -25,26 +25,3 @@ pub(crate) fn of_block(address: u64) -> Option<u64> {
         bytes => Some(bytes as u64),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::allocator::own_arena;
-
-    #[test]
-    fn blocks_have_their_usable_bytes() {
-        rtree::learn(true);
-        for (size, least) in [(1, 1), (2048, 2048), (20_000, 20_480)] {
-            let block = own_arena::allocate(size, 1, false);
-            let found = of_block(block as u64);
-            // SAFETY: a live block.
-            let usable = unsafe { tikv_jemalloc_sys::malloc_usable_size(block.cast()) };
-            assert!(usable >= least);
-            assert_eq!(found, Some(usable as u64), "{size}");
-            // SAFETY: allocated above.
-            unsafe { own_arena::free(block) };
-        }
-        let here = 0u8;
-        assert_eq!(of_block(&raw const here as u64), None);
-    }
-}

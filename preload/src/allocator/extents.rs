@@ -106,28 +106,3 @@ impl UntouchedWalk {
         (bytes > 0).then_some((bytes, current))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pages_of_a_block_of_ours_are_own_ones() {
-        rtree::learn(true);
-        let block = own_arena::allocate(100_000, 1, false);
-        let first = block as u64 & !(PAGE as u64 - 1);
-        let mut walk = UntouchedWalk::new().unwrap();
-        let pages = 100_000_usize.div_ceil(PAGE) as u64;
-        for page in 0..pages {
-            walk.add(first + page * PAGE as u64, page % 2 == 0);
-        }
-        let stack = &raw const walk as u64 & !(PAGE as u64 - 1);
-        let mut elsewhere = UntouchedWalk::new().unwrap();
-        elsewhere.add(stack, false);
-        assert_eq!(elsewhere.sums.own, 0);
-        assert_eq!(walk.sums.own, pages / 2 * PAGE as u64);
-        assert_eq!(walk.sums.active + walk.sums.dirty + walk.sums.muzzy, 0);
-        // SAFETY: allocated above.
-        unsafe { own_arena::free(block) };
-    }
-}

@@ -89,27 +89,3 @@ fn agrees(size: usize) -> bool {
     unsafe { own_arena::free(block) };
     agree
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_slab_of_a_block_fills_up() {
-        rtree::learn(true);
-        assert!(are_known());
-        // Two blocks in a slab of one page, of a class that no other test uses.
-        let first = own_arena::allocate(2048, 1, false);
-        let (free, live) = of_block(first as u64).unwrap();
-        assert_eq!(free + live, 2);
-        let second = own_arena::allocate(2048, 1, false);
-        assert!(of_block(second as u64).is_some());
-        let large = own_arena::allocate(100_000, 1, false);
-        assert_eq!(of_block(large as u64), None);
-        assert_eq!(of_block(&raw const LAYOUT as u64), None);
-        for block in [first, second, large] {
-            // SAFETY: allocated above.
-            unsafe { own_arena::free(block) };
-        }
-    }
-}

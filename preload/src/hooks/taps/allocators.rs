@@ -140,18 +140,24 @@ fn usable_size(
     symbols: &ElfSymbols<'_>,
     functions: Functions<'_>,
 ) -> Option<UsableSize> {
-    let Functions::Known(family, prefix) = functions else {
-        return None;
-    };
-    let names = family.usable_size_names().iter();
-    let mut found = names.filter_map(|&wanted| {
-        let is_wanted = |name: &[u8]| name.strip_prefix(prefix) == Some(wanted);
+    let found = |is_wanted: &dyn Fn(&[u8]) -> bool| {
         let mut functions = symbols.functions();
         let function = functions.find(|it| it.size > 0 && is_wanted(it.name))?;
-        Some(module.address(function.value))
-    });
-    let entry = found.find(|entry| code.contains(entry))?;
-    // SAFETY: a function of that name has this type in each of the known allocators.
+        let entry = module.address(function.value);
+        code.contains(&entry).then_some(entry)
+    };
+    let entry = match functions {
+        Functions::Known(family, prefix) => family
+            .usable_size_names()
+            .iter()
+            .find_map(|&wanted| found(&|name| name.strip_prefix(prefix) == Some(wanted))),
+        Functions::Named(named) => {
+            let wanted = named.usable_size()?;
+            found(&|name| name == wanted.as_bytes())
+        }
+    }?;
+    // SAFETY: a function of that name has this type in each of the known allocators. That a user
+    // names has it by his word, as those that are tapped have theirs.
     Some(unsafe { std::mem::transmute::<usize, UsableSize>(entry as usize) })
 }
 

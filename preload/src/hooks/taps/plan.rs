@@ -261,7 +261,8 @@ pub(super) fn plan(
     }
     if let Functions::Named(named) = wanted.functions {
         let is_missing = |name: &&str| !planned_names.contains(&name.as_bytes());
-        if let Some(missing) = named.names().find(is_missing) {
+        let usable_size = || named.usable_size().filter(|_| wanted.usable.is_none());
+        if let Some(missing) = named.names().find(is_missing).or_else(usable_size) {
             return Err(format!("it has no function {missing}"));
         }
     }

@@ -10,6 +10,8 @@ pub(super) struct NamedFunctions {
     /// The module's file name, or the end of its path.
     module: String,
     functions: Vec<(String, Call)>,
+    /// The function that returns the usable bytes of a block.
+    usable_size: Option<String>,
 }
 
 /// The effects of calls, by the names of C's functions with these effects.
@@ -21,6 +23,9 @@ const KINDS: [(&str, Call); 6] = [
     ("memalign", Allocate { size: 1 }),
     ("posix_memalign", AllocateInto { place: 0, size: 2 }),
 ];
+
+/// The kind of the function that returns the usable bytes of a block, which is not tapped.
+const USABLE_SIZE: &str = "malloc_usable_size";
 
 /// Reads `MODULE:KIND=FUNCTION,…`, and more of these behind semicolons.
 ///
@@ -36,29 +41,31 @@ fn parse_one(text: &str) -> Result<NamedFunctions, String> {
         .rsplit_once(':')
         .filter(|(module, _)| !module.is_empty())
         .ok_or_else(|| format!("{text:?} is not MODULE:malloc=FUNCTION,free=FUNCTION"))?;
-    let functions: Vec<_> = functions
-        .split(',')
-        .map(|each| {
-            let (kind, name) = each
-                .split_once('=')
-                .filter(|(_, name)| !name.is_empty())
-                .ok_or_else(|| format!("{each:?} is not malloc=FUNCTION"))?;
-            let known = KINDS.iter().find(|(known, _)| *known == kind);
-            let kinds = KINDS.map(|(known, _)| known).join(", ");
-            let (_, call) = known.ok_or_else(|| format!("{kind:?} is none of {kinds}"))?;
-            Ok((name.to_owned(), *call))
-        })
-        .collect::<Result<_, String>>()?;
-    if !functions
-        .iter()
-        .any(|(_, call)| matches!(call, Free { .. }))
-    {
-        return Err(format!("{text:?} names no function that frees"));
-    }
-    Ok(NamedFunctions {
+    let mut named = NamedFunctions {
         module: module.to_owned(),
-        functions,
-    })
+        functions: Vec::new(),
+        usable_size: None,
+    };
+    for each in functions.split(',') {
+        let (kind, name) = each
+            .split_once('=')
+            .filter(|(_, name)| !name.is_empty())
+            .ok_or_else(|| format!("{each:?} is not malloc=FUNCTION"))?;
+        if kind == USABLE_SIZE {
+            named.usable_size = Some(name.to_owned());
+            continue;
+        }
+        let known = KINDS.iter().find(|(known, _)| *known == kind);
+        let kinds = KINDS.map(|(known, _)| known).join(", ");
+        let (_, call) =
+            known.ok_or_else(|| format!("{kind:?} is none of {kinds}, {USABLE_SIZE}"))?;
+        named.functions.push((name.to_owned(), *call));
+    }
+    let frees = |(_, call): &(String, Call)| matches!(call, Free { .. });
+    match named.functions.iter().any(frees) {
+        true => Ok(named),
+        false => Err(format!("{text:?} names no function that frees")),
+    }
 }
 
 impl NamedFunctions {
@@ -80,7 +87,12 @@ impl NamedFunctions {
         functions.find_map(|(known, call)| (known.as_bytes() == name).then_some(*call))
     }
 
-    /// Returns the names of the functions.
+    /// Returns the name of the function that returns the usable bytes of a block, if it is named.
+    pub(super) fn usable_size(&self) -> Option<&str> {
+        self.usable_size.as_deref()
+    }
+
+    /// Returns the names of the functions that are tapped.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.functions.iter().map(|(name, _)| name.as_str())
     }
@@ -92,11 +104,16 @@ mod tests {
 
     #[test]
     fn modules_and_functions_are_read() {
-        let named = parse("libpool.so:malloc=pool_get,free=pool_put;/srv/a:free=b").unwrap();
+        let value = "libpool.so:malloc=pool_get,free=pool_put,malloc_usable_size=pool_size;\
+                     /srv/a:free=b";
+        let named = parse(value).unwrap();
         assert_eq!(named.len(), 2);
         assert_eq!(named[0].call(b"pool_get"), Some(Allocate { size: 0 }));
         assert_eq!(named[0].call(b"pool_put"), Some(Free { ptr: 0 }));
         assert_eq!(named[0].call(b"malloc"), None);
+        assert_eq!(named[0].call(b"pool_size"), None);
+        let sizes = named.iter().map(NamedFunctions::usable_size);
+        assert_eq!(sizes.collect::<Vec<_>>(), [Some("pool_size"), None]);
         assert!(named[0].is_in(b"/usr/lib/libpool.so"));
         assert!(named[0].is_in(b"libpool.so"));
         assert!(!named[0].is_in(b"/usr/lib/mylibpool.so"));
@@ -112,6 +129,7 @@ mod tests {
             ("a:free=", "is not malloc=FUNCTION"),
             ("a:get=b,free=c", "\"get\" is none of malloc, calloc"),
             ("a:malloc=b", "names no function that frees"),
+            ("a:malloc_usable_size=b", "names no function that frees"),
         ] {
             let said = parse(value).unwrap_err();
             assert!(said.contains(why), "{value}: {said}");
