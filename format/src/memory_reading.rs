@@ -142,6 +142,9 @@ fields! {
     /// Part of [`CgroupUsed`](MemoryField::CgroupUsed) in pages of files, which the kernel takes
     /// back before it kills a process.
     CgroupFiles = 39, "cgroup_files";
+    /// The page that the allocator adds to each large block, so that blocks begin at different
+    /// cache lines.
+    HeapPadding = 40, "heap_padding";
 }
 
 const FIELDS: usize = MemoryField::ALL.len();

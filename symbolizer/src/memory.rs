@@ -77,7 +77,7 @@ struct ArrayString {
     len: usize,
 }
 
-/// More memory was asked for than the bound allows.
+/// More memory was asked for than the bound allows, or than there is.
 #[derive(Debug, Clone, Copy)]
 pub struct Exceeded<'a> {
     /// The profile that is being read; empty before the first.
@@ -88,6 +88,8 @@ pub struct Exceeded<'a> {
     pub read: usize,
     /// True if the user gave the bound.
     pub is_given: bool,
+    /// True if the system refused the memory, below the bound.
+    pub is_refused: bool,
 }
 
 /// Sets the bound: the given one, or else the one that the opened files allow. `handler` ends the
@@ -200,14 +202,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
         // SAFETY: the caller's obligations are those of the trait.
-        unsafe { self.0.alloc(layout) }
+        given(unsafe { self.0.alloc(layout) })
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
         // SAFETY: as above.
-        unsafe { self.0.alloc_zeroed(layout) }
+        given(unsafe { self.0.alloc_zeroed(layout) })
     }
 
     #[inline]
@@ -221,8 +223,17 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedAllocator<A> {
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size as isize - layout.size() as isize);
         // SAFETY: as above.
-        unsafe { self.0.realloc(ptr, layout, new_size) }
+        given(unsafe { self.0.realloc(ptr, layout, new_size) })
     }
+}
+
+/// Returns the block that the allocator has given, if there is one. Otherwise the run ends.
+#[inline]
+fn given(block: *mut u8) -> *mut u8 {
+    if block.is_null() {
+        end_run(BOUND.load(Relaxed), true);
+    }
+    block
 }
 
 #[inline]
@@ -284,12 +295,12 @@ fn add(bytes: isize) {
     let taken = TAKEN.fetch_add(bytes, Relaxed).saturating_add(bytes);
     let bound = BOUND.load(Relaxed);
     if bytes > 0 && usize::try_from(taken).is_ok_and(|taken| taken > bound) {
-        exceeded(bound);
+        end_run(bound, false);
     }
 }
 
 #[cold]
-fn exceeded(bound: usize) {
+fn end_run(bound: usize, is_refused: bool) {
     let Some(handler) = HANDLER.get() else { return };
     // No thread allocates while it holds this lock, so waiting for it ends.
     let reading = READING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -304,6 +315,7 @@ fn exceeded(bound: usize) {
         bound,
         read: READ.load(Relaxed),
         is_given: IS_GIVEN.load(Relaxed),
+        is_refused,
     });
 }
 

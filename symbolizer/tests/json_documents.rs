@@ -438,7 +438,8 @@ fn rss() {
 }
 
 /// Lines of different times do not add up: the nearest reading with a detail of its own is shown,
-/// and what was resident at the moment that was asked for.
+/// and what was resident at the moment that was asked for. A reading with another amount is of
+/// another state of the process.
 #[test]
 fn rss_takes_the_nearest_whole_reading() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -446,11 +447,12 @@ fn rss_takes_the_nearest_whole_reading() {
     log.start_of("/bin/server", 77, 1);
     let stack = log.stack(&[1, 2]);
     for (second, age_ms, mib) in [
-        (1, 0, 10),
-        (2, 1000, 20),
-        (3, 2000, 30),
-        (4, 0, 40),
-        (5, 1000, 50),
+        (1, 0, 100),
+        (2, 1000, 105),
+        (3, 2000, 108),
+        (4, 0, 110),
+        (5, 1000, 200),
+        (6, 2000, 115),
     ] {
         log.alloc(stack, 5 << 20);
         let mut reading = MemoryReading::at(second * 1_000_000_000);
@@ -467,22 +469,28 @@ fn rss_takes_the_nearest_whole_reading() {
     };
     let at = |moment| head(&["--at", moment]);
     assert!(
-        at("1.2s").starts_with("server, pid 77: 10.0 MiB resident at 1.000 s"),
+        at("1.2s").starts_with("server, pid 77: 100.0 MiB resident at 1.000 s"),
         "{}",
         at("1.2s")
     );
-    let of_3 = "40.0 MiB resident at 4.000 s; the whole reading that is nearest to 3.100 s; 30.0 MiB were resident at 3.000 s";
+    let of_3 = "110.0 MiB resident at 4.000 s; the whole reading that is nearest to 3.100 s; 108.0 MiB were resident at 3.000 s";
     assert!(at("3.1s").contains(of_3), "{}", at("3.1s"));
     assert!(
-        at("2.1s").contains("10.0 MiB resident at 1.000 s; the whole reading"),
+        at("2.1s").contains("100.0 MiB resident at 1.000 s; the whole reading"),
         "{}",
         at("2.1s")
     );
     assert!(
-        head(&[]).contains("50.0 MiB were resident at 5.000 s"),
+        head(&[]).contains("115.0 MiB were resident at 6.000 s"),
         "{}",
         head(&[])
     );
+    let of_peak = at("peak-rss");
+    assert!(
+        of_peak.contains("200.0 MiB resident at 5.000 s"),
+        "{of_peak}"
+    );
+    assert!(!of_peak.contains("whole"), "{of_peak}");
 }
 
 /// Lines fit a terminal, and add up as they are printed.

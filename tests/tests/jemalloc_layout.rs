@@ -466,6 +466,9 @@ fn counts_of_arenas_are_where_they_are_taken_to_be() {
     assert_eq!(all / one, layout::LARGE_CLASSES);
     let active = at("arena_stats_large_s", "active_bytes");
     assert_eq!(active, layout::LARGE_ACTIVE_AT);
+    let allocations = at("arena_stats_large_s", "nmalloc");
+    assert_eq!(allocations, layout::LARGE_ALLOCATIONS_AT);
+    assert_eq!(at("arena_stats_large_s", "ndalloc"), layout::LARGE_FREES_AT);
     assert_eq!(at("arena_s", "base"), layout::ARENA_BASE_AT);
     assert_eq!(at("base_s", "resident"), layout::BASE_RESIDENT_AT);
     let ranges = at("arena_s", "pa_shard") + at("pa_shard_s", "pac");

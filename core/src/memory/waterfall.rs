@@ -5,7 +5,8 @@
 //!
 //! ```text
 //!   resident = in use + slack ± samples' difference      blocks: what the program holds
-//!            + slabs + caches + dirty + muzzy + metadata  the allocator, for the program
+//!            + slabs + padding + caches + dirty + muzzy   the allocator, for the program
+//!            + metadata
 //!            + own                                        this library
 //!            + stacks + variables + mappings              other memory without a file
 //!            + file + shared
@@ -28,8 +29,11 @@ pub enum MemoryPart {
     Slack,
     /// Usable bytes of the program's blocks by the allocator's count, less both estimates.
     SampleDifference,
-    /// Pages in use for blocks, less the blocks: free places in slabs, and the rounding to pages.
+    /// Pages in use for small blocks, less the blocks: free places in slabs. In readings without
+    /// the padding, that is here, too.
     Slabs,
+    /// Pages that the allocator adds to large blocks.
+    Padding,
     /// Free blocks in thread caches.
     Caches,
     /// Free pages that the allocator will return.
@@ -87,6 +91,9 @@ pub struct EstimatedBlocks {
     pub untouched: f64,
     /// The largest difference that sampling makes, of the requested bytes.
     pub noise: f64,
+    /// True if the mappings of the program's allocator are not among the recorded ones, as those of
+    /// libc.
+    pub is_apart: bool,
 }
 
 /// See the module's text.
@@ -126,7 +133,7 @@ impl Waterfall {
         };
         let slabs = get(Field::HeapActive)
             .zip(usable)
-            .map(|(active, it)| active - it);
+            .map(|(active, it)| active - it - get(Field::HeapPadding).unwrap_or(0));
         // Pages that were never touched are taken from the lines that are known to have them.
         // Before the first detail it is not known which of a line's pages are resident.
         let is_detailed = reading.get(Field::DetailAge).is_some();
@@ -149,20 +156,18 @@ impl Waterfall {
             (None, None) => None,
             (arena, mapped) => Some(arena.unwrap_or(0).saturating_add(mapped.unwrap_or(0))),
         };
+        let is_apart = blocks.is_some_and(|it| it.is_apart);
         let mapped = (get(Field::Mapped), get(Field::MappedUnrecorded));
         let (recorded, unrecorded, rest) = match mapped {
             // The allocator is the program's own: its blocks lie in these mappings.
             (Some(recorded), Some(unrecorded)) if usable.is_none() => {
                 let blocks = in_use.unwrap_or(0).saturating_add(slack.unwrap_or(0));
-                less_blocks(
-                    recorded,
-                    unrecorded,
-                    blocks.saturating_sub(untouched_mapped),
-                )
+                let blocks = blocks.saturating_sub(untouched_mapped);
+                less_blocks(recorded, unrecorded, blocks, is_apart)
             }
             (Some(recorded), Some(unrecorded)) if elsewhere > 0 => {
                 let blocks = elsewhere.saturating_sub(untouched_mapped);
-                less_blocks(recorded, unrecorded, blocks)
+                less_blocks(recorded, unrecorded, blocks, false)
             }
             (recorded, unrecorded) => (recorded, unrecorded, None),
         };
@@ -187,6 +192,7 @@ impl Waterfall {
             (MemoryPart::Slack, slack),
             (MemoryPart::SampleDifference, difference),
             (MemoryPart::Slabs, slabs),
+            (MemoryPart::Padding, get(Field::HeapPadding)),
             (MemoryPart::Caches, cached),
             (MemoryPart::Dirty, dirty),
             (MemoryPart::Muzzy, muzzy),
@@ -227,14 +233,16 @@ impl Waterfall {
 /// Takes the touched bytes of blocks from the mappings that they lie in. Returns the recorded ones,
 /// those that are not recorded, and the rest of what the blocks are taken from.
 ///
-/// An allocator whose mappings are not recorded, such as glibc's, has its blocks there: recorded
-/// mappings are the program's own. Otherwise, it is not known which mappings have the blocks.
+/// An allocator whose mappings are never recorded (`is_apart`) has its blocks among the others:
+/// recorded mappings are the program's own. Otherwise, it is not known which mappings have the
+/// blocks, and the free pages of their allocator.
 fn less_blocks(
     recorded: i64,
     unrecorded: i64,
     blocks: i64,
+    is_apart: bool,
 ) -> (Option<i64>, Option<i64>, Option<i64>) {
-    let (recorded, place) = match unrecorded >= blocks {
+    let (recorded, place) = match is_apart && unrecorded >= blocks {
         true => (Some(recorded), unrecorded),
         false => (None, recorded.saturating_add(unrecorded)),
     };
@@ -429,12 +437,28 @@ mod tests {
             (Field::Mapped, 30),
             (Field::MappedUnrecorded, 50),
         ]);
-        let waterfall = Waterfall::of(&own, blocks(38, 2)).unwrap();
+        let mut of_libc = blocks(38, 2).unwrap();
+        of_libc.is_apart = true;
+        let waterfall = Waterfall::of(&own, Some(of_libc)).unwrap();
         assert_adds_up(&waterfall);
         assert_eq!(mib(&waterfall, MemoryPart::Mapped), Some(30));
         assert_eq!(mib(&waterfall, MemoryPart::MappedUnrecorded), None);
         assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(10));
         assert_eq!(mib(&waterfall, MemoryPart::NotExplained), Some(10));
+        // Another allocator's free pages may be among the recorded mappings.
+        let waterfall = Waterfall::of(&own, blocks(38, 2)).unwrap();
+        assert_eq!(mib(&waterfall, MemoryPart::Mapped), None);
+        assert_eq!(mib(&waterfall, MemoryPart::MappedRest), Some(40));
+    }
+
+    #[test]
+    fn the_padding_of_large_blocks_is_in_no_slab() {
+        let mut padded = usual();
+        padded.set(Field::HeapPadding, 3 * MIB);
+        let waterfall = Waterfall::of(&padded, blocks(35, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::Padding), Some(3));
+        assert_eq!(mib(&waterfall, MemoryPart::Slabs), Some(5)); // 50 - 30 - 12 - 3
     }
 
     /// 15 of 50 MiB of blocks are of an allocator inside the program.

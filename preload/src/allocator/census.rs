@@ -42,7 +42,9 @@ pub(crate) fn take() -> Census {
         census.metadata += metadata;
         census.retained += retained_of(arena);
         census.small += small_of(arena);
-        census.large += large_of(arena);
+        let (large, padding) = large_of(arena);
+        census.large += large;
+        census.padding += padding;
         census.cached = census.cached.zip(cached_of(arena)).map(|(a, b)| a + b);
     }
     census
@@ -140,13 +142,20 @@ fn small_of(arena: Arena) -> u64 {
     (0..layout::SMALL_CLASSES).map(of_class).sum()
 }
 
-/// Returns the usable bytes of large blocks.
-fn large_of(arena: Arena) -> u64 {
-    let bytes = |class: usize| {
+/// Returns the usable bytes of large blocks, and those of the pages that jemalloc adds to them, one
+/// each (`sz_large_pad`).
+fn large_of(arena: Arena) -> (u64, u64) {
+    let of_class = |class: usize| {
         let class = layout::ARENA_LARGE_AT + class * layout::LARGE_BYTES;
-        arena.word(class + layout::LARGE_ACTIVE_AT)
+        let frees = arena.word(class + layout::LARGE_FREES_AT);
+        let blocks = (arena.word(class + layout::LARGE_ALLOCATIONS_AT)).saturating_sub(frees);
+        (
+            arena.word(class + layout::LARGE_ACTIVE_AT),
+            blocks * PAGE as u64,
+        )
     };
-    (0..layout::LARGE_CLASSES).map(bytes).sum()
+    let classes = (0..layout::LARGE_CLASSES).map(of_class);
+    classes.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
 }
 
 /// Returns the usable bytes in the caches of the arena's threads. `None`: another thread has the

@@ -19,6 +19,8 @@ pub(crate) struct Census {
     /// Usable bytes of small and of large blocks of the program, with those in thread caches.
     pub(crate) small: u64,
     pub(crate) large: u64,
+    /// The page behind each large block.
+    pub(crate) padding: u64,
     /// Usable bytes in thread caches. `None`: unknown this time.
     pub(crate) cached: Option<u64>,
     /// Pages in use for the program's blocks, and free pages by their state.

@@ -127,9 +127,11 @@ pub(crate) const CACHE_BINS_AT: usize = 16;
 pub(crate) const CACHED_CLASSES: usize = 41;
 /// Offset in `arena_s` of the statistics of large classes (`stats.lstats`).
 pub(crate) const ARENA_LARGE_AT: usize = 24 + 968;
-/// Bytes of the statistics of a large class (`arena_stats_large_s`), the offset in there of the
-/// bytes in use, and the number of large classes.
+/// Bytes of the statistics of a large class (`arena_stats_large_s`), the offsets in there of the
+/// numbers of allocations and frees and of the bytes in use, and the number of large classes.
 pub(crate) const LARGE_BYTES: usize = 56;
+pub(crate) const LARGE_ALLOCATIONS_AT: usize = 0;
+pub(crate) const LARGE_FREES_AT: usize = 8;
 pub(crate) const LARGE_ACTIVE_AT: usize = 16;
 pub(crate) const LARGE_CLASSES: usize = 196;
 /// Offset in `arena_s` of the pointer to its base, and in `base_s` of its resident bytes.

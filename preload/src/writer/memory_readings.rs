@@ -332,6 +332,7 @@ fn read_allocator(reading: &mut MemoryReading) -> u64 {
     for (field, value) in [
         (Field::HeapSmall, Some(census.small)),
         (Field::HeapLarge, Some(census.large)),
+        (Field::HeapPadding, Some(census.padding)),
         (Field::HeapCached, census.cached),
         (Field::HeapActive, Some(census.active)),
         (Field::HeapDirty, Some(census.dirty)),

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use heapprof_format::Counter;
+use heapprof_format::{Counter, MemoryField};
 use serde::Serialize;
 
 use crate::model::fork_remark::{missing_from, remark_on};
@@ -159,7 +159,9 @@ impl Profile {
                 "{what}: {most} at most, which is the sum over processes that lived at the same time"
             ));
         }
-        let last = Bytes(counted(Counter::ResidentBytes)? as f64);
+        // After a kill, the last counters may be older than the last reading.
+        let last = self.memory.and_then(|it| it.get(MemoryField::Resident));
+        let last = Bytes(last.or(counted(Counter::ResidentBytes))? as f64);
         Some(format!(
             "{what}: {last} at the last reading, {most} at most"
         ))

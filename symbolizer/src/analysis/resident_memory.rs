@@ -71,8 +71,22 @@ pub struct BlocksInUse {
     pub slack: f64,
     /// The part of both that [other allocators](Profile::is_elsewhere) gave out.
     pub elsewhere: f64,
+    /// The mean sampling interval, in bytes; 1 if all allocations are recorded.
+    pub interval: u64,
     /// The bytes that were never touched, of the blocks that lie in mappings. `None`: not known.
     pub untouched: Option<f64>,
+}
+
+impl BlocksInUse {
+    /// Returns the largest difference that sampling makes. A block that has no sample may have some
+    /// intervals, though the error of none is 0.
+    fn noise(&self) -> f64 {
+        let interval = match self.interval {
+            0 | 1 => 0.0,
+            interval => interval as f64,
+        };
+        MOST_NOISE * self.error.max(interval)
+    }
 }
 
 /// Returns true if blocks in use lie in the mappings of the waterfall: those of the program's own
@@ -108,6 +122,7 @@ impl ResidentMemory {
             error: profile.error(Metric::InUseBytes).unwrap_or(0.0),
             slack: slack().sum(),
             elsewhere: elsewhere.sum(),
+            interval: profile.run.longest_interval(),
             untouched: pages.map(untouched_in_mappings),
         });
         let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run)?;
@@ -131,7 +146,8 @@ impl ResidentMemory {
             slack: it.slack,
             elsewhere: it.elsewhere,
             untouched: it.untouched.unwrap_or(0.0),
-            noise: MOST_NOISE * it.error,
+            noise: it.noise(),
+            is_apart: run.keeps_libc_allocator(),
         });
         let waterfall = Waterfall::of(&reading, estimates)?;
         let is_in_mappings =
@@ -147,7 +163,8 @@ impl ResidentMemory {
                 name,
                 bytes: line.bytes,
                 error: match line.part {
-                    MemoryPart::InUse => blocks.map_or(0.0, |it| it.error),
+                    // The rest beside an estimate has the same error.
+                    MemoryPart::InUse | MemoryPart::MappedRest => blocks.map_or(0.0, |it| it.error),
                     _ => 0.0,
                 },
                 remedy,
@@ -278,7 +295,7 @@ fn words(
         }
         MemoryPart::Slack => ("slack", "slack of blocks", "sizes nearer to size classes"),
         MemoryPart::SampleDifference => {
-            let noise = MOST_NOISE * blocks.map_or(0.0, |it| it.error);
+            let noise = blocks.map_or(0.0, |it| it.noise());
             match blocks {
                 None => (
                     "sample_difference",
@@ -301,6 +318,11 @@ fn words(
             "slabs",
             "partly empty slabs",
             "nothing: live blocks pin them",
+        ),
+        MemoryPart::Padding => (
+            "padding",
+            "padding of large blocks",
+            "fewer blocks of 16 to 64 KiB",
         ),
         MemoryPart::Caches => (
             "thread_caches",
@@ -347,11 +369,14 @@ fn words(
             "mapped, not recorded",
             "see top --by mapping",
         ),
-        MemoryPart::MappedRest => (
-            "mapped_rest",
-            "mapped, less the blocks",
-            "see top --by mapping",
-        ),
+        MemoryPart::MappedRest => {
+            let half = blocks.map_or(0.0, |it| it.error) * Confidence::default().standard_errors();
+            let remedy = match half > 0.0 {
+                true => format!("± {}; see top --by mapping", Bytes(half)),
+                false => "see top --by mapping".into(),
+            };
+            return ("mapped_rest", "mapped, less the blocks", remedy);
+        }
         MemoryPart::File => (
             "file",
             "files: code and mapped",
@@ -390,7 +415,11 @@ fn old(reading: &MemoryReading) -> Option<String> {
 fn caveats(reading: &MemoryReading, run: &Run, is_in_mappings: bool) -> Vec<String> {
     let get = |field| reading.get(field);
     let mut caveats = Vec::new();
-    match &run.allocators_of_the_program()[..] {
+    let others = match is_in_mappings {
+        true => run.allocators_of_the_program(),
+        false => Vec::new(),
+    };
+    match &others[..] {
         [] => {}
         [one] => caveats.push(format!(
             "the program's own allocator ({one}) does not tell its free pages: they are among the mappings"
@@ -406,6 +435,15 @@ fn caveats(reading: &MemoryReading, run: &Run, is_in_mappings: bool) -> Vec<Stri
             "the slack of blocks from {} is not known, and counts as none",
             without.join(", ")
         )),
+    }
+    if get(MemoryField::DetailAge).is_some()
+        && get(MemoryField::HeapDirty).is_some()
+        && get(MemoryField::DirtyUntouched).is_none()
+    {
+        caveats.push(
+            "free pages that were never touched are not told from others: they are in both lines"
+                .into(),
+        );
     }
     if run.allocator.is_empty() && get(MemoryField::HeapCached).is_none() {
         caveats.push("the bytes in thread caches are not known: they count as blocks".into());
@@ -435,10 +473,11 @@ fn caveats(reading: &MemoryReading, run: &Run, is_in_mappings: bool) -> Vec<Stri
         // One thread is heapprof's own, whose stack is not among these.
         let unknown = threads.saturating_sub(known + 1);
         if unknown > 0 {
-            caveats.push(match unknown {
-                1 => "the stack of one thread is not known".to_owned(),
-                _ => format!("the stacks of {} threads are not known", Count(unknown)),
-            });
+            let stacks = match unknown {
+                1 => "the stack of one thread is".to_owned(),
+                _ => format!("the stacks of {} threads are", Count(unknown)),
+            };
+            caveats.push(format!("{stacks} not told from other mappings"));
         }
     }
     caveats
@@ -491,7 +530,7 @@ mod tests {
                 tapped: tapped.iter().map(|what| (*what).to_owned()).collect(),
                 ..Run::default()
             };
-            caveats(&reading, &run, false).join("; ")
+            caveats(&reading, &run, true).join("; ")
         };
         assert_eq!(said("", &[]), "");
         let libc = said("/lib/libc.so.6", &[]);

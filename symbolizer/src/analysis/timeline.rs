@@ -35,6 +35,8 @@ pub struct Step<G> {
     pub allocated_objects: f64,
     /// Resident bytes at the last reading up to its end, if there is one.
     pub resident: Option<u64>,
+    /// The most resident bytes of the readings in it; of one without a reading, those before.
+    pub highest_resident: Option<u64>,
     /// By group: behind the record of [`Looks::steps`], or at the step's end.
     pub groups: Vec<G>,
 }
@@ -293,6 +295,7 @@ where
             allocated: allocated.bytes_f64(),
             allocated_objects: allocated.objects_f64(),
             resident: None,
+            highest_resident: None,
             groups,
         };
         self.allocated_before = total.allocated;
@@ -345,15 +348,18 @@ where
         }
     }
 
-    /// Gives each step the last reading up to its end.
+    /// Gives each step the last reading up to its end, and the highest one in it.
     fn place_readings(&mut self) {
         let mut readings = self.readings.iter().peekable();
         let mut last = None;
         for step in &mut self.timeline.steps {
+            let mut highest = None;
             while let Some((_, resident)) = readings.next_if(|(ns, _)| *ns <= step.end_ns) {
                 last = Some(*resident);
+                highest = highest.max(last);
             }
             step.resident = last;
+            step.highest_resident = highest.or(last);
         }
     }
 

@@ -150,7 +150,22 @@ impl Run {
     pub(crate) fn allocators_of_the_program(&self) -> Vec<&str> {
         let inside = self.tapped.iter().map(|what| name_of_tapped(what));
         let own = Some(self.allocator.as_str()).filter(|own| !own.is_empty());
-        own.into_iter().chain(inside).collect()
+        // The functions of an attached process's allocator are tapped, too.
+        let is_other = |name: &&str| own.is_none_or(|own| !name.ends_with(&format!(" in {own}")));
+        own.into_iter().chain(inside.filter(is_other)).collect()
+    }
+
+    /// Returns true if libc's allocator alone serves the program. Its mappings are not recorded.
+    pub(crate) fn keeps_libc_allocator(&self) -> bool {
+        let name = self.allocator.rsplit('/').next().unwrap_or_default();
+        let is_libc = name.starts_with("libc.so") || name.starts_with("ld-musl");
+        is_libc && self.allocators_of_the_program().len() == 1
+    }
+
+    /// Returns the longest mean interval that samples were taken under, in bytes.
+    pub(crate) fn longest_interval(&self) -> u64 {
+        let seen = self.intervals_seen.map(|(_, longest)| longest);
+        seen.or(self.interval).unwrap_or(1)
     }
 
     /// Returns the names of the allocators that do not tell the usable bytes of their blocks.

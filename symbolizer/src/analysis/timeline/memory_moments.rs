@@ -109,6 +109,7 @@ impl MemoryMoments {
                 error: total.bytes_error(),
                 slack: self.slack,
                 elsewhere: elsewhere.sum::<f64>() + self.slack_elsewhere,
+                interval: fold.ledger().longest_interval().unwrap_or(1),
                 untouched: None,
             }),
         };

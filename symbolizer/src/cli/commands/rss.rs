@@ -111,8 +111,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             (profile, memory)
         }
     };
-    // Fields of different times may not add up. Then a whole reading is worth a little time.
-    let whole = whole.filter(|_| !nearest.is_whole() && !memory.is_explained());
+    // Fields of different times may not add up. Then a whole reading is worth a little time, but
+    // not another state of the process.
+    let is_same = |whole: &MemoryReading| is_about_as_large(whole, &nearest);
+    let whole = whole.filter(|it| !nearest.is_whole() && !memory.is_explained() && is_same(it));
     if let Some(whole) = whole {
         (profile, memory) = at(whole)?;
     }
@@ -123,6 +125,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         true => json::write(&profile, &memory, pinning.as_ref(), asked_ns, out),
         false => write_text(&profile, &memory, pinning.as_ref(), &asked, out),
     })
+}
+
+/// Returns true if the resident bytes of two readings differ by a tenth at most.
+fn is_about_as_large(one: &MemoryReading, other: &MemoryReading) -> bool {
+    let resident = |reading: &MemoryReading| reading.get(MemoryField::Resident).unwrap_or(0);
+    let (one, other) = (resident(one), resident(other));
+    one.abs_diff(other) <= other / 10
 }
 
 /// Returns the profile at a reading of pages near the reading of the memory, if the waterfall needs

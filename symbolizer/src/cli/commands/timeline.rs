@@ -292,8 +292,10 @@ fn write_text(
     let steps = &timeline.steps;
     let mut line = |what: &str, values: &[f64], unit: &str| curve_line(what, values, unit, out);
     let highest: Vec<f64> = steps.iter().map(|step| step.highest).collect();
-    if steps.iter().any(|step| step.resident.is_some()) {
-        let resident = steps.iter().map(|step| step.resident.unwrap_or(0) as f64);
+    if steps.iter().any(|step| step.highest_resident.is_some()) {
+        let resident = steps
+            .iter()
+            .map(|step| step.highest_resident.unwrap_or(0) as f64);
         line("resident", &resident.collect::<Vec<_>>(), "")?;
     }
     line("in use", &highest, "")?;

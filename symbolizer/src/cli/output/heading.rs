@@ -184,6 +184,9 @@ pub(crate) fn write_mappings_read(profile: &Profile, out: &mut impl Write) -> io
             "{who}: mappings; resident bytes and names as of {:.3} s",
             ns as f64 / 1e9
         ),
+        None if !profile.parts.is_empty() => {
+            format!("{who}: mappings; resident bytes and names as of each process's last reading")
+        }
         None => format!("{who}: mappings; resident bytes and names were not read"),
     };
     write_wrapped(&line, INDENT, stdout_width(), out)

@@ -43,6 +43,12 @@ fn write_line(exceeded: &Exceeded<'_>, out: &mut impl Write) -> std::io::Result<
     if !exceeded.name.is_empty() {
         write!(out, "{}: ", Printable(exceeded.name))?;
     }
+    if exceeded.is_refused {
+        return writeln!(
+            out,
+            "there is not enough memory for this (see `ulimit -v` and the cgroup's limit)"
+        );
+    }
     write!(
         out,
         "this takes more than {} MiB of memory",
@@ -76,12 +82,17 @@ mod tests {
             bound: 320 << 20,
             read: 1 << 20,
             is_given: false,
+            is_refused: false,
         };
         assert_eq!(
             said(&exceeded),
             "heapprof: a\\x0a.heaplog: this takes more than 320 MiB of memory (256 MiB, and 64 times the 1 MiB that \
              were read): is it damaged? --max-memory BYTES allows more\n"
         );
+        exceeded.is_refused = true;
+        let refused = "heapprof: a\\x0a.heaplog: there is not enough memory for this";
+        assert!(said(&exceeded).starts_with(refused), "{}", said(&exceeded));
+        exceeded.is_refused = false;
         exceeded.is_given = true;
         exceeded.name = "";
         assert_eq!(

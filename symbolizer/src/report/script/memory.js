@@ -12,8 +12,10 @@ function readingAt(data, time, readings = data.memory?.readings ?? []) {
 
 /** The reading whose lines explain it, nearest to a moment; without one, the nearest reading. */
 function explainedReadingAt(data, time) {
-  const explained = (data.memory?.readings ?? []).filter((reading) => reading.is_explained);
-  return readingAt(data, time, explained) ?? readingAt(data, time);
+  const nearest = readingAt(data, time);
+  const isSame = (reading) => Math.abs(reading.resident - nearest.resident) <= nearest.resident / 10;
+  const explained = (data.memory?.readings ?? []).filter((reading) => reading.is_explained && isSame(reading));
+  return readingAt(data, time, explained) ?? nearest;
 }
 
 /** The lines of a reading: each begins where the one before it ends. */

@@ -51,6 +51,8 @@ struct Step<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     resident_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    highest_resident_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     sites_in_use_bytes: Option<&'a [f64]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     groups_in_use_bytes: Option<&'a [f64]>,
@@ -90,6 +92,7 @@ pub(super) fn write(
                 allocated_bytes: step.allocated,
                 allocated_objects: step.allocated_objects,
                 resident_bytes: step.resident,
+                highest_resident_bytes: step.highest_resident,
                 sites_in_use_bytes: by.is_none().then_some(&step.groups),
                 groups_in_use_bytes: by.map(|_| &*step.groups),
             })
