@@ -16,7 +16,7 @@
 //! | --- | --- |
 //! | `ptrace`: a thread is held | `tracee.rs` |
 //! | the memory of the process is written | `memory.rs` |
-//! | a borrowed thread executes code of ours | `arch/borrowed_code.rs`, `borrowing.rs` |
+//! | a borrowed thread executes code of ours | `arch/x86_64/borrowed_code.rs`, `borrowing.rs` |
 //! | a thread holds a lock | `safe_point.rs` |
 //! | a filter ends the process for a system call | `filters.rs` |
 //! | a thread is in the middle of a changed instruction | `entries.rs`, `all_threads.rs` |
