@@ -4,10 +4,11 @@ use std::fs;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::arch::registers::Registers;
 use super::memory::Memory;
 use super::stack::{Mapped, Stack, is_in};
 use super::target::why_not_permitted;
-use super::tracee::{Registers, Stop, Tracee, release_all_late};
+use super::tracee::{Stop, Tracee, release_all_late};
 
 /// How long threads have to stop, in one attempt after the other. A thread that computes stops at
 /// once if it has a processor. Between two attempts all threads go on.
@@ -143,7 +144,7 @@ impl AllThreads {
         let mut is_outside =
             |sp, pc| !is_in(ranges, pc) && !Stack::copy(memory, mapped, sp).names(ranges);
         let mut threads = self.threads();
-        let are_outside = threads.all(|(_, registers)| is_outside(registers.rsp, registers.rip));
+        let are_outside = threads.all(|(_, it)| is_outside(it.stack_pointer(), it.pc()));
         let mut late = self.late.iter().map(|thread| kernel_registers(thread.tid));
         are_outside && late.all(|registers| registers.is_some_and(|(sp, pc)| is_outside(sp, pc)))
     }

@@ -1,8 +1,11 @@
-//! The processor: machine code of x86-64 that a borrowed thread executes.
+//! The processor: registers of a stopped thread, and machine code that a borrowed one executes.
 //!
-//! Another processor implements the same names in a folder beside `x86_64`. Outside of this folder,
-//! the names of registers depend on the processor (`tracee.rs`, `all_threads.rs`, `safe_point.rs`,
-//! `borrowing.rs`, `entries.rs`, `quiet.rs`), and the length of a jump (`quiet.rs`).
+//! Another processor implements the same names in a folder beside `x86_64`. Outside of this folder
+//! these depend on the processor:
+//!
+//! - the bytes of a page (`borrowing.rs`) and of an aligned word (`stack.rs`);
+//! - system calls that a processor may lack (`tracee.rs`, `filters.rs`);
+//! - the length of a jump, which is in the format (`AttachPatch`).
 
 mod x86_64;
 

@@ -12,14 +12,13 @@ use std::time::{Duration, Instant};
 use heapprof_format::{ATTACH_LIBRARY, AttachInput};
 
 use super::all_threads::threads_of;
-use super::arch::borrowed_code::{
-    self, CODE, GATE, PATH, REGION, Slot, at_gate, gate, is_to_be_continued, resumed,
-};
+use super::arch::borrowed_code::{self, CODE, GATE, PATH, REGION, Slot, gate};
+use super::arch::registers::{Registers, SYSTEM_CALL_LEN};
 use super::memory::Memory;
 use super::modules::Module;
 use super::safe_point::Judge;
 use super::target::{Loaded, Target, why_not_permitted};
-use super::tracee::{Registers, Stop, Tracee, release_all_late, release_late};
+use super::tracee::{Stop, Tracee, release_all_late, release_late};
 
 /// How long to look for a thread that may be borrowed.
 const SEARCH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -112,7 +111,9 @@ impl Borrowed<'_> {
         memory: &'a Memory,
         modules: &[Module],
     ) -> Result<Borrowed<'a>, String> {
-        let resumed = resumed(registers).ok_or("a thread is in an unknown state")?;
+        let resumed = registers
+            .resumed()
+            .ok_or("a thread is in an unknown state")?;
         let place = unused_code(memory, modules)
             .ok_or("there are no unused bytes behind the code of its libraries")?;
         memory
@@ -129,7 +130,7 @@ impl Borrowed<'_> {
     /// Makes a system call in the thread.
     fn call(&mut self, number: i64, arguments: [u64; 6]) -> Result<u64, String> {
         let gone = |error: std::io::Error| format!("a thread of it cannot be controlled: {error}");
-        let registers = at_gate(&self.resumed, self.gate, number, arguments);
+        let registers = self.resumed.with_call(self.gate, number, arguments);
         self.thread.set_registers(&registers).map_err(gone)?;
         let mut is_inside = false;
         let until = Instant::now() + CALL_TIMEOUT;
@@ -139,17 +140,13 @@ impl Borrowed<'_> {
                 Some(Stop::Call) => {
                     let now = self.thread.registers().map_err(gone)?;
                     // A handler of the program's may make calls of its own.
-                    if now.rip != self.gate + 2 || now.rsp != self.resumed.rsp {
+                    if now.pc() != self.gate + SYSTEM_CALL_LEN || !self.has_same_stack(&now) {
                         continue;
                     }
                     if is_inside {
-                        let answer = now.rax.cast_signed();
-                        return match (-4095..0).contains(&answer) {
-                            true => {
-                                Err(std::io::Error::from_raw_os_error(-answer as i32).to_string())
-                            }
-                            false => Ok(now.rax),
-                        };
+                        return now
+                            .call_result()
+                            .map_err(|error| std::io::Error::from_raw_os_error(error).to_string());
                     }
                     is_inside = true;
                 }
@@ -185,8 +182,13 @@ impl Borrowed<'_> {
     /// Returns true if the stopped thread executes the gate.
     fn is_at_gate(&self) -> bool {
         self.thread.registers().is_ok_and(|now| {
-            (self.gate..self.gate + GATE as u64).contains(&now.rip) && now.rsp == self.resumed.rsp
+            (self.gate..self.gate + GATE as u64).contains(&now.pc()) && self.has_same_stack(&now)
         })
+    }
+
+    /// Returns true if the stack is as deep as it was when the thread was borrowed.
+    fn has_same_stack(&self, now: &Registers) -> bool {
+        now.stack_pointer() == self.resumed.stack_pointer()
     }
 }
 
@@ -209,8 +211,8 @@ impl Visit {
         );
         input.main_thread = main_thread(pid)?;
         let (thread, registers) = search(pid, SEARCH_TIMEOUT, |thread, registers, since| {
-            (since > CHOOSY || !is_to_be_continued(registers))
-                && resumed(registers).is_some()
+            (since > CHOOSY || !registers.is_to_be_continued())
+                && registers.resumed().is_some()
                 && judge.may_borrow(thread, registers)
         })?;
         let since = Instant::now();
@@ -223,8 +225,7 @@ impl Visit {
                 return Err(why);
             }
         };
-        let mut registers = borrowed.resumed;
-        registers.rip = region;
+        let registers = borrowed.resumed.with_pc(region);
         borrowed.release(Some(&registers))?;
         Ok(Visit {
             memory,
@@ -299,9 +300,9 @@ impl Visit {
         }
         let memory = &self.memory;
         let found = search(pid, CHOOSY * 2, |thread, registers, since| {
-            (since > CHOOSY || !is_to_be_continued(registers))
-                && registers.cs == 0x33
-                && resumed(registers).is_some()
+            (since > CHOOSY || !registers.is_to_be_continued())
+                && registers.is_64_bit()
+                && registers.resumed().is_some()
                 && !Judge::is_in_restartable_sequence(memory, thread, registers)
         });
         if let Ok((thread, registers)) = found {
@@ -337,7 +338,7 @@ fn main_thread(pid: u32) -> Result<u64, String> {
         };
     };
     match thread.wait(Instant::now() + CALL_TIMEOUT) {
-        Ok(Some(Stop::Interrupted)) => Ok(thread.registers().map_or(0, |it| it.fs_base)),
+        Ok(Some(Stop::Interrupted)) => Ok(thread.registers().map_or(0, |it| it.thread_pointer())),
         Ok(Some(Stop::JobControl)) => {
             Err("a signal has just stopped it; continue it first: kill -CONT".into())
         }

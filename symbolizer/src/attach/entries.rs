@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use heapprof_format::{AttachBlockView, AttachPatch, COUNTDOWN_LEN, attach_state};
 
 use super::all_threads::AllThreads;
+use super::arch::thread_descriptor;
 use super::block::{FORGOTTEN, own_pid, read_block, set_state};
 use super::borrowing::Visit;
 use super::memory::Memory;
@@ -74,12 +75,9 @@ pub(super) fn patch(
 /// a thread that never allocated.
 fn restart_countdowns(memory: &Memory, all: &AllThreads, distance: i64) {
     for (_, registers) in all.threads() {
-        let pointer = registers.fs_base;
-        // glibc's descriptor of a thread names itself twice.
-        let head = memory.bytes(pointer, 24).unwrap_or_default();
-        let (words, _) = head.as_chunks::<8>();
-        let is_glibcs = matches!(words, [first, _, third]
-            if [first, third].iter().all(|&&word| u64::from_le_bytes(word) == pointer));
+        let pointer = registers.thread_pointer();
+        let head = memory.bytes(pointer, thread_descriptor::HEAD);
+        let is_glibcs = head.is_ok_and(|head| thread_descriptor::is_glibcs(pointer, &head));
         let place = pointer.wrapping_add_signed(distance);
         let anew = [0; COUNTDOWN_LEN];
         let is_other = || memory.bytes(place, anew.len()).is_ok_and(|now| now != anew);

@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use heapprof_format::AttachPatch;
 
 use super::all_threads::threads_of;
+use super::arch::jump::target_of;
+use super::arch::registers::Registers;
 use super::memory::Memory;
 use super::safe_point::Judge;
 use super::stack::{Mapped, Stack, is_in};
 use super::target::{Loaded, Target};
-use super::tracee::{Registers, Stop, Tracee, release_late};
+use super::tracee::{Stop, Tracee, release_late};
 
 /// How long to wait for threads to leave the library. They need a processor for that.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,7 +38,9 @@ pub(super) fn wait(
     let memory = &target.memory;
     let mut mapped = Mapped::of(pid);
     let mut code = loaded.code.clone();
-    code.extend(patches.iter().filter_map(|it| mapped.around(target_of(it))));
+    // The taps' code is in the mappings that the jumps lead to.
+    let taps = patches.iter().map(|it| target_of(it.at, it.new));
+    code.extend(taps.filter_map(|tap| mapped.around(tap)));
     let mut judge = Judge::new(memory, &target.modules, target.libc, Vec::new());
     let mut outside: HashSet<u32> = own.into_iter().collect();
     let until = Instant::now() + TIMEOUT;
@@ -50,7 +54,7 @@ pub(super) fn wait(
         }
         for (tid, copy) in copies_of(memory, &mut mapped, unknown, until) {
             let is_outside = copy.is_none_or(|(registers, stack)| {
-                let has_no_address = !is_in(&code, registers.rip) && !stack.names(&code);
+                let has_no_address = !is_in(&code, registers.pc()) && !stack.names(&code);
                 // A word that is left over on a stack looks like a return address.
                 has_no_address || judge.is_known_outside(&registers, &stack, &code)
             });
@@ -88,7 +92,7 @@ fn copies_of(
                 Ok(None) => return true,
                 Ok(Some(Stop::Interrupted)) => {
                     if let Ok(registers) = thread.registers() {
-                        let stack = Stack::copy(memory, mapped, registers.rsp);
+                        let stack = Stack::copy(memory, mapped, registers.stack_pointer());
                         copies.push((thread.tid, Some((registers, stack))));
                     }
                 }
@@ -102,28 +106,4 @@ fn copies_of(
         std::thread::sleep(LOOK);
     }
     copies
-}
-
-/// Returns the address that a jump leads to, which is in the mapping of the tap's code.
-fn target_of(patch: &AttachPatch) -> u64 {
-    let [_, distance @ ..] = patch.new;
-    let next = patch.at + patch.new.len() as u64;
-    next.wrapping_add_signed(i32::from_le_bytes(distance).into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_target_of_a_jump_is_relative_to_its_end() {
-        let patch = AttachPatch {
-            at: 0x1000,
-            old: [0; 5],
-            new: [0xe9, 0xfb, 0xff, 0xff, 0xff],
-            moved: 5,
-            group: 0,
-        };
-        assert_eq!(target_of(&patch), 0x1000);
-    }
 }

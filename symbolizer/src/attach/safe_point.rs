@@ -13,14 +13,15 @@
 use std::ops::Range;
 
 use framehop::{
-    CacheNative, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind,
-    UnwindRegsNative, Unwinder as _, UnwinderNative,
+    CacheNative, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind, Unwinder as _,
+    UnwinderNative,
 };
 
+use super::arch::registers::Registers;
 use super::memory::Memory;
 use super::modules::{Function, Module};
 use super::stack::{Stack, is_in};
-use super::tracee::{NO_CALL, Registers, Tracee};
+use super::tracee::Tracee;
 
 /// Functions of libc that hold no lock of libc while they wait, and that no allocator calls.
 const IDLE: &[&str] = &[
@@ -135,7 +136,7 @@ impl<'a> Judge<'a> {
 
     /// Returns true if the stopped thread may be borrowed.
     pub(super) fn may_borrow(&mut self, thread: &Tracee, registers: &Registers) -> bool {
-        registers.cs == 0x33 // 64-bit code
+        registers.is_64_bit()
             && !Self::is_in_restartable_sequence(self.memory, thread, registers)
             && self.is_harmless(registers)
     }
@@ -150,7 +151,7 @@ impl<'a> Judge<'a> {
         const SEQUENCE_AT: u64 = 8;
         match thread.restartable_area() {
             Some(area) => memory.word(area + SEQUENCE_AT).unwrap_or(1) != 0,
-            None => registers.orig_rax == NO_CALL, // no sequence contains a system call
+            None => registers.system_call().is_none(), // no sequence contains a system call
         }
     }
 
@@ -217,15 +218,15 @@ impl<'a> Judge<'a> {
         registers: &Registers,
         read: impl Fn(u64) -> Option<u64>,
     ) -> Option<Vec<u64>> {
-        let start = UnwindRegsNative::new(registers.rip, registers.rsp, registers.rbp);
-        self.learn(registers.rip)?;
+        let (pc, start) = (registers.pc(), registers.unwind_start());
+        self.learn(pc)?;
         loop {
             let mut frames = Vec::new();
             let mut unknown = None;
             let mut read = |address| read(address).ok_or(());
-            let mut walk =
-                self.unwinder
-                    .iter_frames(registers.rip, start, &mut self.cache, &mut read);
+            let mut walk = self
+                .unwinder
+                .iter_frames(pc, start, &mut self.cache, &mut read);
             loop {
                 let frame = walk.next().ok()?;
                 let Some(frame) = frame else {

@@ -5,20 +5,16 @@
 //! anything else.
 
 use std::io;
-use std::mem::MaybeUninit;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-pub(super) use libc::user_regs_struct as Registers;
+use super::arch::registers::Registers;
 
 /// The type of a request, which differs between the libraries.
 #[cfg(target_env = "musl")]
 type Request = libc::c_int;
 #[cfg(not(target_env = "musl"))]
 type Request = libc::c_uint;
-
-/// A system call's number for a thread that is in none.
-pub(super) const NO_CALL: u64 = u64::MAX;
 
 /// A thread that is seized. Dropping it lets it go. If it has not stopped yet, it is let go later
 /// ([`release_late`]).
@@ -201,18 +197,14 @@ impl Tracee {
     /// Makes a system call begin again that our interruption has ended with an error, as none but a
     /// signal's handler should. A signal that waits for the thread ends the call rightly.
     fn begin_call_again(&self) {
-        const INTERRUPTED: i64 = -(libc::EINTR as i64);
-        const CALL_LEN: u64 = 2;
-        let Ok(mut registers) = self.registers() else {
+        let Ok(registers) = self.registers() else {
             return;
         };
-        let call = registers.orig_rax.cast_signed();
-        let is_ended = registers.rax.cast_signed() == INTERRUPTED && ENDED_BY_STOPS.contains(&call);
+        let can_be_ended = |call| ENDED_BY_STOPS.contains(&call);
+        let is_ended = registers.call_result() == Err(libc::EINTR)
+            && registers.system_call().is_some_and(can_be_ended);
         if is_ended && !has_signal(self.tid) {
-            registers.rax = registers.orig_rax;
-            registers.rip -= CALL_LEN;
-            registers.orig_rax = NO_CALL;
-            let _ = self.set_registers(&registers);
+            let _ = self.set_registers(&registers.with_call_again());
         }
     }
 
@@ -251,32 +243,12 @@ impl Tracee {
 
     /// Reads the registers of the stopped thread.
     pub(super) fn registers(&self) -> io::Result<Registers> {
-        let mut registers = MaybeUninit::<Registers>::zeroed();
-        // SAFETY: writes one structure of registers.
-        unsafe {
-            ptrace(
-                libc::PTRACE_GETREGS,
-                self.tid,
-                0,
-                registers.as_mut_ptr() as usize,
-            )
-        }?;
-        // SAFETY: zeroed, then filled: integers.
-        Ok(unsafe { registers.assume_init() })
+        Registers::of(self.tid)
     }
 
     /// Sets the registers of the stopped thread, in one step.
     pub(super) fn set_registers(&self, registers: &Registers) -> io::Result<()> {
-        // SAFETY: reads one structure of registers.
-        unsafe {
-            ptrace(
-                libc::PTRACE_SETREGS,
-                self.tid,
-                0,
-                std::ptr::from_ref(registers) as usize,
-            )
-        }
-        .map(drop)
+        registers.set(self.tid)
     }
 
     /// Returns the thread's seccomp filter of that number, its instructions as the kernel has them.

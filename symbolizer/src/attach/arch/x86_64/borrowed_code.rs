@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use crate::attach::tracee::{NO_CALL, Registers};
+use super::registers::Registers;
 
 /// The bytes of the region: code, data, and a stack.
 pub(in crate::attach) const REGION: u64 = 0x18000;
@@ -111,6 +111,7 @@ const GENERAL: [(u8, Slot); 16] = [
 ];
 
 fn value(registers: &Registers, slot: Slot) -> u64 {
+    let registers = registers.raw();
     match slot {
         Slot::Rax => registers.rax,
         Slot::Rbx => registers.rbx,
@@ -138,41 +139,6 @@ fn value(registers: &Registers, slot: Slot) -> u64 {
 /// changes the ids of every thread, and waits for all of them.
 const BLOCKED: u64 = !(1 << (33 - 1));
 
-/// Length of a system call instruction.
-const CALL_LEN: u64 = 2;
-/// Errors that never reach a program: the kernel starts the call again.
-const RESTART: [i64; 3] = [-512, -513, -514];
-/// The kernel continues the call where it was.
-const CONTINUE: i64 = -516;
-/// The number of the call by which the kernel continues a call.
-const RESTART_SYSCALL: u64 = 219;
-
-/// Returns the registers with which an interrupted thread goes on: those that the kernel would have
-/// made. `None`: it is in a state that is not known.
-pub(in crate::attach) fn resumed(registers: &Registers) -> Option<Registers> {
-    let mut resumed = *registers;
-    resumed.orig_rax = NO_CALL;
-    let error = registers.rax.cast_signed();
-    if registers.orig_rax == NO_CALL || !(-4095..0).contains(&error) {
-        return Some(resumed);
-    }
-    if RESTART.contains(&error) {
-        resumed.rax = registers.orig_rax;
-        resumed.rip -= CALL_LEN;
-    } else if error == CONTINUE {
-        resumed.rax = RESTART_SYSCALL;
-        resumed.rip -= CALL_LEN;
-    } else if (-4095..=-512).contains(&error) {
-        return None;
-    }
-    Some(resumed)
-}
-
-/// Returns true if the kernel is to continue the call of the thread where it was.
-pub(in crate::attach) fn is_to_be_continued(registers: &Registers) -> bool {
-    registers.orig_rax != NO_CALL && registers.rax.cast_signed() == CONTINUE
-}
-
 /// Bytes of a gate.
 pub(in crate::attach) const GATE: usize = 2 + 9 * 10 + 6 + 8;
 
@@ -196,30 +162,8 @@ pub(in crate::attach) fn gate(resumed: &Registers) -> Vec<u8> {
         code.extend(value(resumed, *slot).to_le_bytes());
     }
     code.extend([0xff, 0x25, 0, 0, 0, 0]); // jmp [rip]
-    code.extend(resumed.rip.to_le_bytes());
+    code.extend(resumed.pc().to_le_bytes());
     code
-}
-
-/// Returns the registers with which the thread makes a system call at `gate`.
-pub(in crate::attach) fn at_gate(
-    resumed: &Registers,
-    gate: u64,
-    call: i64,
-    arguments: [u64; 6],
-) -> Registers {
-    let mut registers = *resumed;
-    registers.rip = gate;
-    registers.orig_rax = NO_CALL;
-    registers.rax = call.cast_unsigned();
-    [
-        registers.rdi,
-        registers.rsi,
-        registers.rdx,
-        registers.r10,
-        registers.r8,
-        registers.r9,
-    ] = arguments;
-    registers
 }
 
 /// Code under construction, at the start of the region.
