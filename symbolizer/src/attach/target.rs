@@ -5,6 +5,7 @@ use std::io::Read as _;
 
 use heapprof_format::{ATTACH_BLOCK_SYMBOL, ATTACH_LIBRARY, ATTACH_SYMBOL};
 
+use super::arch::program;
 use super::memory::Memory;
 use super::modules::{self, Function, Module};
 
@@ -145,7 +146,7 @@ pub(super) fn why_not_permitted(pid: u32) -> String {
 
 /// Refuses a program of another processor or word size.
 fn check_program(pid: u32) -> Result<(), String> {
-    let mut head = [0; 20];
+    let mut head = [0; program::HEAD];
     let read =
         fs::File::open(format!("/proc/{pid}/exe")).and_then(|mut exe| exe.read_exact(&mut head));
     match read {
@@ -155,21 +156,19 @@ fn check_program(pid: u32) -> Result<(), String> {
         Err(error) => Err(format!(
             "cannot read its program: {error}; is it a kernel thread?"
         )),
-        Ok(()) if head.starts_with(b"\x7fELF\x02\x01") && head[18..] == [62, 0] => Ok(()),
-        Ok(()) => Err("it is not a 64-bit x86 program".into()),
+        Ok(()) if program::is_supported(&head) => Ok(()),
+        Ok(()) => Err(format!("it is not a {} program", program::KIND)),
     }
 }
 
 /// Refuses a processor that cannot store its extended state, as borrowed code does.
 fn check_processor() -> Result<(), String> {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = text.lines().find(|line| line.starts_with("flags"));
-    match flags.is_none_or(|flags| flags.split_ascii_whitespace().any(|flag| flag == "xsave")) {
-        true => Ok(()),
-        false => Err(
-            "this processor (or virtual machine) has no instruction xsave; start it by heapprof run"
-                .into(),
-        ),
+    match program::missing_instruction(&text) {
+        None => Ok(()),
+        Some(missing) => Err(format!(
+            "this processor (or virtual machine) has no instruction {missing}; start it by heapprof run"
+        )),
     }
 }
 
@@ -213,7 +212,7 @@ impl Target {
             );
         }
         let libc = modules.iter().position(|module| module.file() == LIBC);
-        let has_loader = has("ld-linux-x86-64.so");
+        let has_loader = has(program::LOADER);
         let Some(libc) = libc.filter(|_| has_loader) else {
             // Files of an older glibc have its version in their names.
             let why = if has("ld-2.") || has("libc-2.") {
