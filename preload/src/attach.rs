@@ -35,7 +35,7 @@ use crate::recording::{
     byte_count, labels, request_word, requests, sampled_blocks, seats, session,
 };
 use crate::state::settings::Settings;
-use crate::state::thread::{self, Entered, Inside};
+use crate::state::thread::{self, Entered, RunningCode};
 use crate::state::{counters, interval, phase, process, shutdown};
 use crate::unwind::{modules, python, stack_bounds, walk};
 use crate::writer::log::output::Output;
@@ -99,7 +99,7 @@ fn attach(input: &AttachInput) -> Result<(), String> {
     let Some(entered) = thread::current().enter() else {
         return Err("the thread is inside the library".into());
     };
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     BLOCK
         .state
         .store(attach_state::PREPARING, Ordering::Release);

@@ -25,7 +25,7 @@ use crate::os::environment::Environment;
 use crate::os::{cancellation, clock, dl, executable, files, libc_trampolines, seccomp, sys};
 use crate::recording::{byte_count, labels, sampled_blocks, seats};
 use crate::state::settings::{self, Settings};
-use crate::state::thread::{self, Entered, Inside};
+use crate::state::thread::{self, Entered, RunningCode};
 use crate::state::{interval, phase, process};
 use crate::unwind::{modules, python, stack_bounds, walk};
 use crate::writer::log::file_names::NoLog;
@@ -92,7 +92,7 @@ extern "C" fn construct(
     let Some(entered) = thread::current().enter() else {
         return;
     };
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     libc_trampolines::prepare();
     diagnostics::remember();
     files::remember_root();

@@ -19,7 +19,7 @@ use tikv_jemalloc_sys as sys;
 use crate::os::environment;
 use crate::os::link_map::{self, Module};
 use crate::state::settings;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 
 /// The functions of the next allocator.
 pub(crate) struct Next {
@@ -166,10 +166,10 @@ impl Next {
             return 0;
         };
         let thread = thread::current();
-        let was_inside = thread.inside.replace(Inside::Ours);
+        let outer_code = thread.running_code.replace(RunningCode::Ours);
         // SAFETY: the caller's promise.
         let bytes = unsafe { usable(ptr) };
-        thread.inside.set(was_inside);
+        thread.running_code.set(outer_code);
         bytes
     }
 }

@@ -9,13 +9,13 @@ use std::ffi::{CStr, c_char, c_int};
 
 use crate::allocator;
 use crate::hooks::sample;
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::{clock, sys};
 use crate::recording::events::{self, Note, NoteKind, SideEvent};
 use crate::recording::requests::RequestKind;
 use crate::recording::session::Session;
 use crate::recording::{labels, regime};
-use crate::state::thread::{self, Entered, Inside};
+use crate::state::thread::{self, Entered, RunningCode};
 use crate::state::{counters, interval, phase, process};
 use crate::unwind::walk::current_registers;
 
@@ -25,11 +25,11 @@ fn with_session<R>(work: impl FnOnce(&Entered, &'static Session) -> R) -> Option
     if !phase::is_recording() || !process::is_own() {
         return None;
     }
-    let _deferred = Deferred::begin(); // first made, last dropped
+    let _deferred = DeferredCancellation::begin(); // first made, last dropped
     let entered = thread::current().enter()?;
     let guarded = std::panic::AssertUnwindSafe(|| {
         let session = sample::ready_session(&entered, current_registers!())?;
-        entered.thread.inside.set(Inside::Ours);
+        entered.thread.running_code.set(RunningCode::Ours);
         Some(work(&entered, session))
     });
     match std::panic::catch_unwind(guarded) {
@@ -214,7 +214,7 @@ pub(crate) unsafe extern "C-unwind" fn heapprof_label_push(
     let (key, value) = unsafe { (bytes(key), bytes(value)) };
     let (key, value) = (key.unwrap_or_default(), value.unwrap_or_default());
     let thread = thread::current();
-    let _deferred = Deferred::begin(); // first made, last dropped
+    let _deferred = DeferredCancellation::begin(); // first made, last dropped
     // In a signal handler that interrupted our code, nothing new can be made.
     let entered = thread.enter();
     let guarded = std::panic::AssertUnwindSafe(|| {

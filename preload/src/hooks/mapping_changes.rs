@@ -18,14 +18,14 @@ use heapprof_format::WalkEnd;
 
 use crate::arch::registers::stack_pointer;
 use crate::hooks::sample::{self, unless_it_panics};
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::clock::{self, Ticks};
 use crate::os::{errno, sys};
 use crate::recording::events::MappingEvent;
 use crate::recording::pending_mappings::{self, PendingStack};
 use crate::recording::session::{self, Session};
 use crate::recording::{regime, seats};
-use crate::state::thread::{self, Entered, Inside, Thread};
+use crate::state::thread::{self, Entered, RunningCode, Thread};
 use crate::state::{counters, phase, process};
 use crate::unwind::walk::{self, WalkStart};
 
@@ -96,11 +96,11 @@ fn on_large_mapped(mapped: &Mapped) {
         return;
     }
     errno::preserve(|| {
-        let _deferred = Deferred::begin();
+        let _deferred = DeferredCancellation::begin();
         let thread = thread::current();
         match thread.enter() {
             Some(entered) => mapped_deferred(&entered, mapped),
-            None if thread.inside.get() == Inside::Hook => {
+            None if thread.running_code.get() == RunningCode::Hook => {
                 counters::LOST_MAPPINGS.add(1);
             }
             None => {}
@@ -187,16 +187,16 @@ pub(super) fn on_unmapped(start: usize, len: usize, at: Ticks) {
 #[inline(never)]
 fn on_recorded_unmapped(start: usize, len: usize, at: Ticks) {
     errno::preserve(|| {
-        let _deferred = Deferred::begin();
+        let _deferred = DeferredCancellation::begin();
         let thread = thread::current();
-        if thread.inside.get() == Inside::Ours {
+        if thread.running_code.get() == RunningCode::Ours {
             return;
         }
         // An end is recorded even inside a hook, as a free is: nothing here takes memory or a lock.
         let was_at = thread.entered_at.replace(stack_pointer());
-        let was_inside = thread.inside.replace(Inside::Hook);
+        let outer_code = thread.running_code.replace(RunningCode::Hook);
         unmapped_deferred(thread, start, len, &at);
-        thread.inside.set(was_inside);
+        thread.running_code.set(outer_code);
         thread.entered_at.set(was_at);
     });
 }

@@ -21,7 +21,7 @@ use crate::os::errno;
 use crate::os::libc_trampolines::LibcFunction;
 use crate::os::next_symbol::NextSymbol;
 use crate::os::sys::{self, Errno};
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::unwind::python;
 use crate::unwind::walk::WalkStart;
 
@@ -80,7 +80,8 @@ impl Function {
     /// As the function of that name.
     #[inline(always)]
     unsafe fn call(&self, words: [usize; 6]) -> usize {
-        let is_ours = !early_heap::is_active() && thread::current().inside.get() == Inside::Ours;
+        let is_ours =
+            !early_heap::is_active() && thread::current().running_code.get() == RunningCode::Ours;
         let real = match is_ours {
             true => self.of_libc.address(),
             false => self.next.known().map(|address| address as usize),

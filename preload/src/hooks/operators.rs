@@ -25,7 +25,7 @@ use crate::arch::entry_stubs::with_caller;
 use crate::hooks::malloc_fast::free;
 use crate::hooks::{aligned, early_heap, malloc, sample};
 use crate::os::{diagnostics, dl, link_map};
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::unwind::walk::WalkStart;
 
 /// The definition that handles calls: one of the constants below.
@@ -343,7 +343,7 @@ fn find_next(operator: &Operator) -> *mut c_void {
     // The loader's allocations are not the program's.
     let entered = thread::current().enter();
     if let Some(entered) = &entered {
-        entered.thread.inside.set(Inside::Ours);
+        entered.thread.running_code.set(RunningCode::Ours);
     }
     let next = definition_after_ours(operator);
     if !next.is_null() && dl::sanitizer().is_some() {

@@ -14,7 +14,7 @@ use heapprof_core::{EndedSample, Origin, Regime, Sampled, Sampler};
 
 use crate::allocator;
 use crate::hooks::probes;
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::clock;
 use crate::os::sys;
 use crate::recording::sampled_blocks::{self, Spot, TakenSample};
@@ -22,7 +22,7 @@ use crate::recording::seats;
 use crate::recording::session::{self, Session};
 use crate::recording::{byte_count, regime};
 use crate::state::phase::{self, Phase};
-use crate::state::thread::{self, Entered, Inside, Thread};
+use crate::state::thread::{self, Entered, RunningCode, Thread};
 use crate::state::{counters, interval, process, shutdown};
 use crate::unwind::walk::{self, WalkStart};
 use crate::writer::session_start;
@@ -113,7 +113,7 @@ pub(crate) fn on_reallocation(
 #[inline(always)]
 fn on_countdown_expired(entry: u64, block: &Block, here: &WalkStart, old: &mut OldSample) {
     let thread = thread::current();
-    let _deferred = Deferred::begin(); // first made, last dropped
+    let _deferred = DeferredCancellation::begin(); // first made, last dropped
     if !thread.with_sampler(Sampler::continue_countdown) {
         if !interval::is_exact() {
             // Samples are rare, so the lines are not cached. If everything is recorded, those of
@@ -135,8 +135,9 @@ fn on_countdown_expired(entry: u64, block: &Block, here: &WalkStart, old: &mut O
 #[cold]
 #[inline(never)]
 extern "C" fn count_reentrant_loss(thread: &Thread, block: &Block) {
-    let is_lost =
-        thread.inside.get() == Inside::Hook && phase::is_recording() && !is_stopped(thread);
+    let is_lost = thread.running_code.get() == RunningCode::Hook
+        && phase::is_recording()
+        && !is_stopped(thread);
     if is_lost && !block.ptr.is_null() {
         counters::LOST_REENTRANT.add(1);
     }

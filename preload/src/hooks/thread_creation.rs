@@ -17,7 +17,7 @@ use crate::hooks::mapping_changes;
 use crate::os::errno;
 use crate::os::next_symbol::NextSymbol;
 use crate::os::thread_shims;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::unwind::checked_read::Memory;
 use crate::unwind::walk::WalkStart;
 
@@ -54,7 +54,7 @@ unsafe extern "C-unwind" fn pthread_create_called_from(
         *mut c_void,
         *mut c_void,
     ) -> c_int;
-    let is_ours = thread::current().inside.get() == Inside::Ours;
+    let is_ours = thread::current().running_code.get() == RunningCode::Ours;
     let real = match is_ours {
         true => thread_shims::PTHREAD_CREATE.address(),
         false => NEXT.address().map(|address| address as usize),

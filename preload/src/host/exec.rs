@@ -16,12 +16,12 @@ use heapprof_core::Allowance;
 use heapprof_format::EndReason;
 
 use crate::arch::entry_stubs::call_before_jump;
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::next_symbol::NextSymbol;
 use crate::os::{clock, errno, private_stack};
 use crate::recording::request_word::{self, Rendezvous};
 use crate::recording::session;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::state::{phase, process};
 use crate::writer::{self, session_start};
 
@@ -97,11 +97,11 @@ extern "C" fn before_end() {
 /// Completes a log that was made at boot, if no sample began a session. The pending writer is put
 /// back, because the process may go on.
 fn flush_pending_log(reason: EndReason) {
-    let _deferred = Deferred::begin();
+    let _deferred = DeferredCancellation::begin();
     let Some(entered) = thread::current().enter() else {
         return; // a signal handler that interrupted us
     };
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     session_start::with_pending(|writer| {
         private_stack::run(|| writer.end_log_provisionally(reason))
     });

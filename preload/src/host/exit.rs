@@ -29,7 +29,7 @@ use crate::os::next_symbol::NextSymbol;
 use crate::os::{clock, private_stack, sys};
 use crate::recording::request_word::{self, FINISH};
 use crate::recording::session::Session;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::state::{phase, process, shutdown};
 use crate::writer::log::cut_mark;
 use crate::writer::{self, session_start};
@@ -56,9 +56,9 @@ fn finish() {
     let thread = thread::current();
     // First: when other threads can see that the end has begun, a signal handler of this thread
     // would wait for its own thread.
-    let was_inside = thread.inside.replace(Inside::Ours);
+    let outer_code = thread.running_code.replace(RunningCode::Ours);
     if !shutdown::claim() {
-        thread.inside.set(was_inside);
+        thread.running_code.set(outer_code);
         return;
     }
     // First: the writer must find the deadline when it sees that it is to finish.
@@ -83,7 +83,7 @@ fn finish() {
         }
     }
     shutdown::note_end_of_wait();
-    thread.inside.set(was_inside);
+    thread.running_code.set(outer_code);
 }
 
 /// Marks the log as cut if it lacks its end, and says so.
@@ -120,7 +120,7 @@ fn wait_for_writer(session: &Session, begun: u64, deadline: u64) -> bool {
 pub(crate) extern "C" fn finish_last() {
     finish();
     if shutdown::is_in_progress() {
-        if thread::current().inside.get() != Inside::Ours {
+        if thread::current().running_code.get() != RunningCode::Ours {
             shutdown::wait();
         } else if process::is_own() {
             // A signal handler interrupted this thread's own end, and ends the process now. Waiting

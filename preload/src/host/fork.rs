@@ -14,7 +14,7 @@ use crate::os::{clock, diagnostics, fd_table, sys};
 use crate::recording::{
     byte_count, labels, regime, request_word, requests, sampled_blocks, seats, session,
 };
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::state::{counters, interval, phase, process, shutdown};
 use crate::unwind::modules;
 use crate::writer::log::parent_log;
@@ -72,7 +72,7 @@ pub(crate) extern "C" fn in_child() {
     session_start::after_fork();
     session::after_fork(thread);
     thread.is_forking.set(false);
-    thread.inside.set(Inside::No);
+    thread.running_code.set(RunningCode::Program);
     // Draws a new mark from here on. The parent's next mark is the same in all its children, and
     // lies behind a part of the line that the child has not laid.
     regime::redraw(thread);

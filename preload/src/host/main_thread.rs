@@ -16,10 +16,10 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::sys;
 use crate::recording::session;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::state::{phase, process};
 use crate::writer::{self, last_thread, session_start};
 
@@ -79,10 +79,10 @@ fn on_exit() {
         return;
     }
     last_thread::note_main_exit();
-    let _deferred = Deferred::begin();
+    let _deferred = DeferredCancellation::begin();
     if let Some(entered) = thread::current().enter() {
         // what pthread_create allocates is not the program's
-        entered.thread.inside.set(Inside::Ours);
+        entered.thread.running_code.set(RunningCode::Ours);
         if sys::threads().is_none() {
             // We cannot learn which thread is the last. libc can, if no thread is ours.
             phase::give_up(format_args!(

@@ -9,12 +9,12 @@
 
 use std::ffi::c_int;
 
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::next_symbol::NextSymbol;
 use crate::os::{errno, seccomp, sys};
 use crate::recording::session;
 use crate::state::process;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::writer;
 
 static UNSHARE: NextSymbol = NextSymbol::new(c"unshare");
@@ -62,9 +62,9 @@ fn call_without_our_thread_if_refused(function: &NextSymbol, first: c_int, secon
 #[cold]
 fn retry_without_our_thread(call: impl Fn() -> c_int) -> Option<c_int> {
     let refused = errno::get();
-    let _deferred = Deferred::begin();
+    let _deferred = DeferredCancellation::begin();
     let entered = thread::current().enter()?;
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     let session =
         session::current().filter(|_| process::is_own() && !seccomp::has_filtered_itself())?;
     let alone = sys::threads().is_none_or(|threads| threads == 2);

@@ -16,7 +16,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::next_symbol::NextSymbol;
 use crate::os::{credentials, errno};
 use crate::recording::session;
@@ -54,7 +54,7 @@ fn is_possible() -> bool {
 }
 
 fn begin_now() {
-    let _deferred = Deferred::begin(); // first made, last dropped
+    let _deferred = DeferredCancellation::begin(); // first made, last dropped
     errno::preserve(|| {
         let thread = thread::current();
         if !process::is_unprepared_child(thread)

@@ -19,12 +19,12 @@ use heapprof_core::seccomp_bpf::{Instruction, LONGEST, SystemCall, survives};
 use heapprof_format::EndReason;
 
 use crate::host::privilege_drop;
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::diagnostics::{self, notice};
 use crate::os::seccomp::AvoidableCall;
 use crate::os::{clock, credentials, errno, sys};
 use crate::recording::{seats, session};
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 use crate::state::{phase, process};
 use crate::writer::{self, session_start};
 
@@ -245,14 +245,14 @@ const HOOKS_TIMEOUT_NS: u64 = 10_000_000;
 /// Ends the recording. `what` says what the program does.
 #[cold]
 fn end_recording(what: &str) {
-    let _deferred = Deferred::begin(); // first made, last dropped
+    let _deferred = DeferredCancellation::begin(); // first made, last dropped
     errno::preserve(|| end_recording_now(what));
 }
 
 fn end_recording_now(what: &str) {
     let entered = thread::current().enter();
     if let Some(entered) = &entered {
-        entered.thread.inside.set(Inside::Ours);
+        entered.thread.running_code.set(RunningCode::Ours);
     }
     phase::end();
     let deadline = clock::now_ns() + HOOKS_TIMEOUT_NS;

@@ -12,7 +12,7 @@
 //! a library can replace, so each is exported.
 
 use crate::host::privilege_drop;
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::credentials::{Capabilities, Rights};
 use crate::os::next_symbol::NextSymbol;
 use crate::os::{errno, seccomp, sys};
@@ -108,7 +108,7 @@ fn align_writer_rights() -> WriterRights {
     let are_same =
         || adopt_credentials::is_known(mine) && Capabilities::of(tid) == Ok(mine.capabilities);
     if !are_same() {
-        let _deferred = Deferred::begin();
+        let _deferred = DeferredCancellation::begin();
         adopt_credentials::request(session, mine);
     }
     if are_same() {

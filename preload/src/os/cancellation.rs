@@ -23,27 +23,27 @@ const DEFERRED: c_int = 0;
 const ASYNCHRONOUS: c_int = 1;
 
 /// A region in which cancellation of this thread is deferred.
-pub(crate) struct Deferred(c_int);
+pub(crate) struct DeferredCancellation(c_int);
 
-impl Deferred {
+impl DeferredCancellation {
     #[inline]
-    pub(crate) fn begin() -> Deferred {
+    pub(crate) fn begin() -> DeferredCancellation {
         if is_known_to_be_deferred() {
-            return Deferred(DEFERRED);
+            return DeferredCancellation(DEFERRED);
         }
         let mut old = DEFERRED;
         // SAFETY: writes one int.
         unsafe { pthread_setcanceltype(DEFERRED, &raw mut old) };
-        Deferred(old)
+        DeferredCancellation(old)
     }
 }
 
-impl Drop for Deferred {
+impl Drop for DeferredCancellation {
     #[inline]
     fn drop(&mut self) {
         if self.0 == ASYNCHRONOUS {
             // SAFETY: reads nothing, and writes nothing of ours. The thread may end here; the owner
-            // of a `Deferred` drops it last.
+            // of a `DeferredCancellation` drops it last.
             unsafe { pthread_setcanceltype(ASYNCHRONOUS, std::ptr::null_mut()) };
         }
     }

@@ -20,7 +20,7 @@ use crate::os::sys;
 use crate::recording::request_word::{self, SEATS};
 use crate::recording::seats;
 use crate::state::counters;
-use crate::state::thread::{Entered, Inside, Thread};
+use crate::state::thread::{Entered, RunningCode, Thread};
 use crate::unwind::stack_bounds;
 
 impl Thread {
@@ -29,11 +29,11 @@ impl Thread {
     #[inline]
     pub(crate) fn enter(&'static self) -> Option<Entered> {
         let sp = stack_pointer();
-        if self.inside.get() != Inside::No && !is_abandoned(self, sp) {
+        if self.running_code.get() != RunningCode::Program && !is_abandoned(self, sp) {
             return None;
         }
         self.entered_at.set(sp);
-        self.inside.set(Inside::Hook);
+        self.running_code.set(RunningCode::Hook);
         Some(Entered { thread: self })
     }
 }
@@ -44,7 +44,7 @@ impl Thread {
 #[inline(never)]
 pub(crate) fn is_abandoned(thread: &Thread, sp: u64) -> bool {
     let was = thread.entered_at.get();
-    let is_abandoned = thread.inside.get() == Inside::Hook
+    let is_abandoned = thread.running_code.get() == RunningCode::Hook
         // First: the rest costs a system call in every malloc from then on.
         && seats::may_retire_one()
         && sp > was.saturating_sub(signal_frame::LEAST_BYTES)

@@ -35,7 +35,7 @@ use heapprof_format::{ANY_LABEL, FOLDED_LABEL, MAX_LABELS, SPAN_ID, TRACE_ID};
 use crate::os::link_map;
 use crate::recording::labels::table::Table;
 use crate::recording::thread_context::{self, Context};
-use crate::state::thread::{self, Inside, Thread};
+use crate::state::thread::{self, RunningCode, Thread};
 use crate::state::{counters, process};
 
 /// Most keys.
@@ -105,7 +105,7 @@ pub(crate) fn after_open() {
     let Some(entered) = thread::current().enter() else {
         return;
     };
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     link_map::while_unchanged(&mut || look_for_contexts(false));
 }
 

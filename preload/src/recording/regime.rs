@@ -6,7 +6,7 @@ use heapprof_core::Regime;
 
 use crate::os::sys;
 use crate::recording::byte_count;
-use crate::state::thread::{Inside, Thread};
+use crate::state::thread::{RunningCode, Thread};
 use crate::state::{interval, phase, process};
 
 /// Returns the regime in force for this thread.
@@ -22,7 +22,7 @@ pub(crate) fn of(thread: &Thread) -> Regime {
 
 /// Makes this thread draw at once under the regime in force.
 pub(crate) fn redraw(thread: &Thread) {
-    if !phase::is_recording() || thread.inside.get() != Inside::No {
+    if !phase::is_recording() || thread.running_code.get() != RunningCode::Program {
         return;
     }
     let process = process::generation();

@@ -1,6 +1,6 @@
 //! The thread record: this library's words of each thread, in initial-exec thread-local storage.
 //!
-//! A signal handler that interrupts a hook finds [`inside`](Thread::inside) set: its malloc is
+//! A signal handler that interrupts a hook finds [`RunningCode::Hook`] in the record. Its malloc is
 //! served, not sampled and counted (`LOST_REENTRANT`). Its free of a sampled block is recorded.
 //!
 //! Law 5: no field has a destructor or a constructor. All zero is the valid initial state, so a
@@ -21,7 +21,7 @@ pub(crate) struct Thread {
     sampler: UnsafeCell<Sampler>,
     /// The code that this thread runs. While it is ours, allocations pass through unrecorded (Law
     /// 1).
-    pub(crate) inside: Cell<Inside>,
+    pub(crate) running_code: Cell<RunningCode>,
     /// Stack pointer at the entry into our code, by which an abandoned hook is recognized.
     pub(crate) entered_at: Cell<u64>,
     /// The seat that this thread used last; its walker's rule cache is warm.
@@ -79,9 +79,9 @@ pub(crate) struct Thread {
 /// The code that a thread runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Inside {
+pub(crate) enum RunningCode {
     /// The program's.
-    No = 0,
+    Program = 0,
     /// A hook. An allocation now comes from a signal handler that interrupted the hook. It belongs
     /// to the program, and it is lost.
     Hook = 1,
@@ -138,7 +138,7 @@ impl Thread {
 
     /// Makes this thread ours permanently: its allocations are never sampled.
     pub(crate) fn enter_permanently(&self) {
-        self.inside.set(Inside::Ours);
+        self.running_code.set(RunningCode::Ours);
         self.with_sampler(Sampler::stop);
     }
 }
@@ -151,6 +151,6 @@ pub(crate) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.thread.inside.set(Inside::No);
+        self.thread.running_code.set(RunningCode::Program);
     }
 }

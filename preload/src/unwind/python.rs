@@ -34,7 +34,7 @@ use heapprof_core::{
 use crate::os::link_map::{self, Module};
 use crate::os::sys::{self, PAGE};
 use crate::state::counters;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 
 /// Reads in a row that fail before reading ends for good.
 const MOST_FAULTS: u32 = 64;
@@ -85,7 +85,7 @@ pub(crate) fn after_open() {
     let Some(entered) = thread::current().enter() else {
         return;
     };
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     link_map::while_unchanged(&mut || look(false));
 }
 

@@ -9,7 +9,7 @@ use crate::os::credentials::Rights;
 use crate::os::{clock, sys};
 use crate::recording::request_word::{self, FINISH, RIGHTS};
 use crate::recording::session::Session;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 
 /// The writer's ids and bits, as [`Rights::to_words`] has them. Its capabilities can be queried.
 static KNOWN: [AtomicU64; 4] = [const { AtomicU64::new(u64::MAX) }; 4];
@@ -66,8 +66,8 @@ fn free_claim() {
 
 /// Makes the writer adopt this thread's rights, which are `mine`, and waits for it.
 pub(crate) fn request(session: &Session, mine: Rights) {
-    let timeout = match thread::current().inside.get() {
-        Inside::No => TIMEOUT_NS,
+    let timeout = match thread::current().running_code.get() {
+        RunningCode::Program => TIMEOUT_NS,
         _ => TIMEOUT_INSIDE_NS,
     };
     let deadline = clock::now_ns() + timeout;

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::os::{files, sys};
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 
 /// True if the main thread has ended, or is about to.
 static MAIN_HAS_ENDED: AtomicBool = AtomicBool::new(false);
@@ -65,7 +65,7 @@ pub(crate) fn exit_as_last_thread() {
         return;
     }
     let thread = thread::current();
-    thread.inside.set(Inside::No); // the program's exit handlers run here
+    thread.running_code.set(RunningCode::Program); // the program's exit handlers run here
     sys::restore_signals(0);
     // SAFETY: the program's last thread has ended: no other thread can be in `exit`.
     unsafe { libc::exit(0) }

@@ -22,7 +22,7 @@ use crate::os::{clock, private_stack};
 use crate::recording::session::{self, Session};
 use crate::recording::{pending_frees, pending_mappings, requests, sampled_blocks, seats};
 use crate::state::settings::Settings;
-use crate::state::thread::{Entered, Inside};
+use crate::state::thread::{Entered, RunningCode};
 use crate::state::{interval, phase, process};
 use crate::writer::log::file_names::NoLog;
 use crate::writer::log::output::Output;
@@ -91,7 +91,7 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
         }
         if !IS_BEGINNING.swap(true, Ordering::Acquire) {
             // The allocations of pthread_create are not the program's.
-            entered.thread.inside.set(Inside::Ours);
+            entered.thread.running_code.set(RunningCode::Ours);
             // No signal may come in this part: a handler that waits for its end and jumps out must
             // find it ended.
             let session = private_stack::run(|| {
@@ -100,7 +100,7 @@ pub(crate) fn begin(entered: &Entered) -> Option<&'static Session> {
                     None if phase::is_recording() => make(),
                     session => session,
                 };
-                entered.thread.inside.set(Inside::Hook);
+                entered.thread.running_code.set(RunningCode::Hook);
                 HAS_TIMED_OUT.store(false, Ordering::Relaxed);
                 IS_BEGINNING.store(false, Ordering::Release);
                 session

@@ -10,14 +10,14 @@ use heapprof_core::{Lane, Vacant};
 use super::unless_it_panics;
 use crate::arch::registers::stack_pointer;
 use crate::hooks::probes;
-use crate::os::cancellation::Deferred;
+use crate::os::cancellation::DeferredCancellation;
 use crate::os::clock::{self, Ticks};
 use crate::recording::events::FreeEvent;
 use crate::recording::pending_frees;
 use crate::recording::sampled_blocks::{self, Spot, TakenSample};
 use crate::recording::seats::{self, Seat};
 use crate::recording::session::{self, Session};
-use crate::state::thread::{self, Inside, Thread};
+use crate::state::thread::{self, RunningCode, Thread};
 use crate::state::{interval, phase, process};
 
 /// The sample that a block was before it was resized.
@@ -67,15 +67,15 @@ fn end_sample(taken: TakenSample) {
     if !phase::is_recording() {
         return release_spot(taken.id, taken.vacant);
     }
-    let _deferred = Deferred::begin();
+    let _deferred = DeferredCancellation::begin();
     let thread = thread::current();
     // A free is recorded even inside our own code (in a signal handler that interrupted it):
     // nothing here allocates or locks. Only the flag must be restored. A handler that interrupts
     // this hook finds where it was entered.
     let was_at = thread.entered_at.replace(stack_pointer());
-    let was_inside = thread.inside.replace(Inside::Hook);
+    let outer_code = thread.running_code.replace(RunningCode::Hook);
     end_sample_deferred(thread, taken.id, taken.vacant);
-    thread.inside.set(was_inside);
+    thread.running_code.set(outer_code);
     thread.entered_at.set(was_at);
 }
 

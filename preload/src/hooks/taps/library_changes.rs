@@ -33,7 +33,7 @@ use crate::os::link_map::{self, Module};
 use crate::os::{diagnostics, errno, private_stack};
 use crate::recording::attach_block::Changes;
 use crate::state::phase;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 
 /// Most lines in a recording about libraries that were opened.
 const MOST_LINES: usize = 32;
@@ -94,7 +94,7 @@ fn tap_new_libraries() {
     let Some(entered) = thread::current().enter() else {
         return;
     };
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     errno::preserve(|| {
         let work = || private_stack::run_deep(|| follow(has_missed));
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {

@@ -29,7 +29,7 @@ use crate::os::link_map;
 use crate::os::procfs;
 use crate::os::sys;
 use crate::state::phase;
-use crate::state::thread::{self, Inside};
+use crate::state::thread::{self, RunningCode};
 
 /// The modules that have been looked at, by their identities. A thread that finds it locked
 /// leaves it alone: the next call of `dlopen` looks again.
@@ -51,7 +51,7 @@ pub(crate) fn tap_new_libraries(threads: Option<usize>) {
     let Some(entered) = thread::current().enter() else {
         return;
     };
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     let mut outcomes = Vec::new();
     link_map::while_unchanged(&mut || tap_new_modules(threads, &mut outcomes));
     outcomes.iter().for_each(report);
@@ -62,7 +62,7 @@ pub(crate) fn forget_closed() {
     let Some(entered) = thread::current().enter() else {
         return;
     };
-    entered.thread.inside.set(Inside::Ours);
+    entered.thread.running_code.set(RunningCode::Ours);
     link_map::while_unchanged(&mut || {
         if let Ok(mut seen) = SEEN.try_lock() {
             seen.retain(|&identity| link_map::modules().any(|it| it.identity() == identity));

@@ -12,7 +12,7 @@ use crate::arch::tap_stubs::{Registers, call_moved, tap_entry_stub};
 use crate::hooks::sample::{self, OldSample};
 use crate::os::diagnostics;
 use crate::recording::sampled_blocks::{self, TakenSample};
-use crate::state::thread::{self, Inside, Thread};
+use crate::state::thread::{self, RunningCode, Thread};
 use crate::unwind::modules;
 use crate::unwind::walk::WalkStart;
 
@@ -54,7 +54,7 @@ impl FunctionTap {
 /// The time of a call of the allocator. It ends by an exception, too (`bad_alloc`).
 struct CallScope<'a> {
     thread: &'a Thread,
-    was_inside: Inside,
+    outer_code: RunningCode,
     suspended: Option<Suspended>,
 }
 
@@ -63,7 +63,7 @@ impl CallScope<'_> {
         let thread = thread::current();
         CallScope {
             thread,
-            was_inside: thread.inside.replace(Inside::Ours),
+            outer_code: thread.running_code.replace(RunningCode::Ours),
             suspended: Some(thread.with_sampler(Sampler::suspend)),
         }
     }
@@ -74,7 +74,7 @@ impl Drop for CallScope<'_> {
         if let Some(suspended) = self.suspended.take() {
             self.thread.with_sampler(|line| line.resume(suspended));
         }
-        self.thread.inside.set(self.was_inside);
+        self.thread.running_code.set(self.outer_code);
     }
 }
 
@@ -361,5 +361,5 @@ fn taken(address: usize) -> Option<TakenSample> {
 /// Returns true if this call is part of another one, which is recorded, or is this library's own. A
 /// signal handler inside of a hook is neither: its allocation is counted as lost.
 fn is_nested() -> bool {
-    thread::current().inside.get() == Inside::Ours
+    thread::current().running_code.get() == RunningCode::Ours
 }
