@@ -74,7 +74,7 @@ pub use kept::{KeptFile, KeptNames, ModuleKey, NamesError};
 pub use known_modules::KnownModules;
 pub(crate) use length::shortened;
 pub use locate::{ModuleRef, SearchPath};
-pub use module::{Asked, resolve_all, resolve_module};
+pub use module::{ModuleQuery, resolve_all, resolve_module};
 pub use module_symbols::ModuleSymbols;
 pub use perf_map::PerfMapReport;
 pub use report::{BuildId, Identity, ModuleReport, Outcome, Quality, Reason, Role};

@@ -2,7 +2,7 @@
 
 use crate::resolve_fixture::{C_INLINES, Fixture, installed, lines};
 use heapprof_symbolizer::resolve::{
-    Asked, Identity, ModuleRef, Outcome, Role, SearchPath, resolve_all, resolve_module,
+    Identity, ModuleQuery, ModuleRef, Outcome, Role, SearchPath, resolve_all, resolve_module,
 };
 use std::path::Path;
 
@@ -488,7 +488,7 @@ fn many_modules_are_answered_in_the_order_of_the_questions() {
         Path::new("/nowhere"),
     ];
     let svmas = [call];
-    let asked = modules.map(|path| Asked {
+    let asked = modules.map(|path| ModuleQuery {
         module: ModuleRef {
             path,
             build_id: None,

@@ -12,7 +12,8 @@ use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::resolve::Frame;
 use heapprof_symbolizer::{
-    By, Direction, Filter, Metric, Node, Plumbing, Profile, Symbols, Tree, groups, profile_of_log,
+    By, Direction, Filter, LibraryFrames, Metric, Node, Profile, Symbols, Tree, groups,
+    profile_of_log,
 };
 use prost::Message;
 use serde::Deserialize;
@@ -186,7 +187,7 @@ fn trees_go_down_to_callees_and_up_to_callers() {
             By::Function,
             direction,
             Metric::AllocatedBytes.into(),
-            Plumbing::Folded,
+            LibraryFrames::Folded,
         );
         let mut text = String::new();
         shown(&tree, tree.root(), &mut text);
@@ -213,7 +214,7 @@ fn trees_go_down_to_callees_and_up_to_callers() {
 
 /// A tree shows the function of the standard library that the program calls, and none inside it.
 #[test]
-fn a_tree_folds_the_plumbing_of_libraries() {
+fn a_tree_folds_the_frames_of_libraries() {
     let (profile, symbols) = named(&[
         "main",
         "Sessions::open(int)",
@@ -225,7 +226,7 @@ fn a_tree_folds_the_plumbing_of_libraries() {
         "operator new(unsigned long)",
         "malloc",
     ]);
-    let tree = |direction: Direction, plumbing| {
+    let tree = |direction: Direction, library_frames| {
         let metric = Metric::InUseBytes.into();
         let tree = Tree::of(
             &profile,
@@ -233,13 +234,13 @@ fn a_tree_folds_the_plumbing_of_libraries() {
             By::Function,
             &direction,
             metric,
-            plumbing,
+            library_frames,
         );
         let names = tree.nodes().iter().skip(1).map(|node| tree.name(node));
         names.map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(
-        tree(Direction::Down, Plumbing::Folded),
+        tree(Direction::Down, LibraryFrames::Folded),
         [
             "main",
             "Sessions::open(int)",
@@ -248,10 +249,10 @@ fn a_tree_folds_the_plumbing_of_libraries() {
             "std::string::_M_create(unsigned long&, unsigned long)",
         ]
     );
-    assert_eq!(tree(Direction::Down, Plumbing::Shown).len(), 9);
+    assert_eq!(tree(Direction::Down, LibraryFrames::Shown).len(), 9);
     // A function that is asked for is not folded.
     assert_eq!(
-        tree(Direction::Callers("malloc".into()), Plumbing::Folded)[..3],
+        tree(Direction::Callers("malloc".into()), LibraryFrames::Folded)[..3],
         [
             "malloc",
             "std::string::_M_create(unsigned long&, unsigned long)",
@@ -285,8 +286,15 @@ fn a_tree_may_be_deep() {
         Direction::Callees("f24".into()),
     ] {
         let metric = Metric::InUseBytes;
-        let (by, plumbing) = (By::Function, Plumbing::Folded);
-        let tree = Tree::of(&profile, &symbols, by, &direction, metric.into(), plumbing);
+        let (by, library_frames) = (By::Function, LibraryFrames::Folded);
+        let tree = Tree::of(
+            &profile,
+            &symbols,
+            by,
+            &direction,
+            metric.into(),
+            library_frames,
+        );
         assert_eq!(tree.root().total.in_use_bytes, 2 * 4096);
         let deepest = tree.nodes().last().unwrap();
         assert_eq!((deepest.depth(), deepest.own.in_use_bytes), (DEPTH, 4096));
@@ -468,7 +476,7 @@ fn a_recursive_function_counts_each_block_once() {
             By::Function,
             &direction,
             Metric::InUseBytes.into(),
-            Plumbing::Folded,
+            LibraryFrames::Folded,
         );
         assert_eq!(tree.root().total.in_use_bytes, 4096, "{direction:?}");
     }

@@ -9,17 +9,17 @@ use heapprof_tests::{Json, Run, Running, ctl, ended, started};
 const LINES: usize = 11;
 
 /// A line of the fixture: function, address, size.
-struct Told {
+struct PrintedBlock {
     function: String,
     address: u64,
     size: u64,
 }
 
-fn told(stdout: &str) -> Vec<Told> {
+fn printed_blocks(stdout: &str) -> Vec<PrintedBlock> {
     let lines = stdout.lines().map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         let address = words[1].strip_prefix("0x").expect("an address");
-        Told {
+        PrintedBlock {
             function: words[0].to_owned(),
             address: u64::from_str_radix(address, 16).unwrap(),
             size: words[2].parse().unwrap(),
@@ -52,21 +52,21 @@ fn hex(address: u64) -> String {
 }
 
 /// Returns the block of that size in an answer, if its stack has the function.
-fn block_of<'a>(answer: &'a serde_json::Value, told: &Told) -> &'a serde_json::Value {
+fn block_of<'a>(answer: &'a serde_json::Value, printed: &PrintedBlock) -> &'a serde_json::Value {
     let blocks = answer["blocks"].as_array().unwrap();
     let found = blocks.iter().find(|block| {
         let frames = block["stack"].as_array().unwrap();
-        let is_of = |frame: &serde_json::Value| frame["function"] == told.function.as_str();
-        block["size_bytes"] == told.size && frames.iter().any(is_of)
+        let is_of = |frame: &serde_json::Value| frame["function"] == printed.function.as_str();
+        block["size_bytes"] == printed.size && frames.iter().any(is_of)
     });
-    found.unwrap_or_else(|| panic!("no block of {}: {answer:#}", told.function))
+    found.unwrap_or_else(|| panic!("no block of {}: {answer:#}", printed.function))
 }
 
 #[test]
 fn each_address_is_told_with_its_block() {
     let ran = run(1).env("HEAPPROF_ADDRESSES", "1").run().well();
     let log = ran.folder().join("t.heaplog");
-    let all = told(&ran.stdout);
+    let all = printed_blocks(&ran.stdout);
     assert_eq!(all.len(), LINES);
     let (blocks, mapping) = all.split_at(LINES - 1);
     for offset_of in [|_| 0, |size| size / 2, |size| size - 1] {
@@ -92,7 +92,7 @@ fn each_address_is_told_with_its_block() {
         }
     }
     // One behind the usable bytes is another block, or none.
-    let end = |it: &Told| {
+    let end = |it: &PrintedBlock| {
         let document = at(&[it.address], &log);
         let usable = block_of(&document["addresses"][0], it)["usable_bytes"].as_u64();
         it.address + usable.unwrap()
@@ -127,7 +127,7 @@ fn waiting(interval: u64) -> Running {
 #[test]
 fn a_process_that_runs_takes_a_reading_with_addresses() {
     let running = waiting(1);
-    let all = told(&running.stdout_so_far());
+    let all = printed_blocks(&running.stdout_so_far());
     let addresses: Vec<u64> = all.iter().map(|it| it.address).collect();
     let log = running.folder().join("t.heaplog");
     let refused = Run::heapprof().args(["at", "1"]).arg(&log).run();
@@ -180,7 +180,7 @@ fn a_process_that_runs_takes_a_reading_with_addresses() {
 #[test]
 fn of_a_sampled_heap_a_block_without_a_sample_is_not_denied() {
     let ran = run(1 << 16).env("HEAPPROF_ADDRESSES", "1").run().well();
-    let mapping = told(&ran.stdout).pop().unwrap();
+    let mapping = printed_blocks(&ran.stdout).pop().unwrap();
     let shown = Run::heapprof()
         .args(["at", &hex(mapping.address + 5000)])
         .arg(ran.folder().join("t.heaplog"))

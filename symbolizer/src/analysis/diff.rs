@@ -170,14 +170,14 @@ impl<'a> Differences<'a> {
 
     /// The modules whose functions cannot all be compared by name, though nothing else of two
     /// builds can be.
-    fn nameless(&self) -> Vec<Nameless> {
+    fn unnamed_modules(&self) -> Vec<UnnamedModule> {
         let [(a, of_a), (b, of_b)] = self.sides;
         let unnamed = |symbols: &Symbols, index: usize| {
             let report = symbols.reports().get(&(index as u32));
             report.map_or(0, |report| report.quality.unresolved)
         };
         let others = by_name(&b.modules);
-        let mut nameless: Vec<Nameless> = Vec::new();
+        let mut unnamed_modules: Vec<UnnamedModule> = Vec::new();
         let mut place_of: HashMap<&str, usize> = HashMap::new();
         for (index, module) in a.modules.iter().enumerate() {
             let name = self.common_name(0, module.name());
@@ -189,22 +189,22 @@ impl<'a> Differences<'a> {
                 continue;
             }
             let place = *place_of.entry(name).or_insert_with(|| {
-                nameless.push(Nameless {
+                unnamed_modules.push(UnnamedModule {
                     module: name.to_owned(),
                     before: module.name().to_owned(),
                     addresses: [0, addresses[1]],
                 });
-                nameless.len() - 1
+                unnamed_modules.len() - 1
             });
-            nameless[place].addresses[0] += addresses[0];
+            unnamed_modules[place].addresses[0] += addresses[0];
         }
-        nameless
+        unnamed_modules
     }
 
     /// Returns what must be known about the names on both sides.
     pub fn remarks(&self) -> Vec<String> {
-        let nameless = self.nameless();
-        let each = nameless.iter().flat_map(|Nameless { module, addresses, .. }| {
+        let unnamed_modules = self.unnamed_modules();
+        let each = unnamed_modules.iter().flat_map(|UnnamedModule { module, addresses, .. }| {
             let sides = addresses.iter().zip(["first", "second"]).filter(|(n, _)| **n > 0);
             sides.map(move |(n, which)| {
                 format!(
@@ -261,14 +261,14 @@ impl<'a> Differences<'a> {
                 Some((site, place_of(&of_side)?))
             })
             .collect();
-        let nameless = self.nameless();
-        let of_module: HashMap<&str, &Nameless> = nameless
+        let unnamed_modules = self.unnamed_modules();
+        let of_module: HashMap<&str, &UnnamedModule> = unnamed_modules
             .iter()
-            .map(|nameless| (&*nameless.module, nameless))
+            .map(|unnamed| (&*unnamed.module, unnamed))
             .collect();
         for (place, change) in &mut diff.changes {
-            let nameless = of_module.get(&*place.module);
-            change.is_unsure |= nameless.is_some_and(|nameless| nameless.may_hide(place, change));
+            let unnamed = of_module.get(&*place.module);
+            change.is_unsure |= unnamed.is_some_and(|unnamed| unnamed.may_hide(place, change));
         }
         diff
     }
@@ -357,7 +357,7 @@ impl<'a> Differences<'a> {
 /// A module that was rebuilt between two profiles, and has addresses without a name in at least one
 /// of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Nameless {
+struct UnnamedModule {
     /// Without folders.
     module: String,
     /// The name in the first profile.
@@ -366,7 +366,7 @@ struct Nameless {
     addresses: [u64; 2],
 }
 
-impl Nameless {
+impl UnnamedModule {
     /// Returns true if a site of that function in this module, that one side has and the other has
     /// not, may be there under another name: addresses of one build say nothing of another's.
     fn may_hide(&self, place: &DiffSite, change: &Change) -> bool {
@@ -397,7 +397,7 @@ fn by_name(modules: &[LoadedModule]) -> HashMap<&str, usize> {
 
 /// Why two profiles may not be comparable, in words; the first kind forbids it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Unlike {
+pub struct Comparability {
     /// They are of different programs.
     pub programs: Option<String>,
     /// Other things that a reader must know.
@@ -408,20 +408,20 @@ pub struct Unlike {
     pub is_incomplete: bool,
 }
 
-impl Unlike {
+impl Comparability {
     /// Returns what differs between two profiles besides their numbers.
-    pub fn between(a: &Profile, b: &Profile) -> Unlike {
-        let mut unlike = Unlike::default();
+    pub fn between(a: &Profile, b: &Profile) -> Comparability {
+        let mut comparability = Comparability::default();
         let (of_a, of_b) = (a.run.name(), b.run.name());
         if of_a != of_b && !of_a.is_empty() && !of_b.is_empty() {
-            unlike.programs = Some(format!("the first is of {of_a}, the second of {of_b}"));
+            comparability.programs = Some(format!("the first is of {of_a}, the second of {of_b}"));
         }
         if a.run.interval != b.run.interval {
             let interval = |profile: &Profile| match profile.run.interval {
                 Some(interval) => format!("{interval} bytes"),
                 None => "not stated".into(),
             };
-            unlike.remarks.push(format!(
+            comparability.remarks.push(format!(
                 "sampling intervals differ ({} and {}): errors take that into account, \
                  and that a small site may be seen in one only",
                 interval(a),
@@ -436,7 +436,7 @@ impl Unlike {
         };
         for (profile, which) in [(a, "first"), (b, "second")] {
             if let Some((least, most)) = seen(profile) {
-                unlike.remarks.push(format!(
+                comparability.remarks.push(format!(
                     "the interval of the {which} changed while it ran ({least} to {most} bytes): errors take that \
                      into account"
                 ));
@@ -451,7 +451,7 @@ impl Unlike {
             let other = &b.modules[other];
             let differ = module.build_id != other.build_id && told.insert(module.name());
             if differ && !module.build_id.is_empty() && !other.build_id.is_empty() {
-                unlike.remarks.push(format!(
+                comparability.remarks.push(format!(
                     "{} was rebuilt in between (build-ids differ): functions are compared by name",
                     module.name()
                 ));
@@ -465,27 +465,27 @@ impl Unlike {
         let shown = [of_a, of_b].map(|seconds| format!("{seconds:.1} s"));
         // Between two runs of a few milliseconds, half of one is no remarkable difference.
         if is_longer && shown[0] != shown[1] {
-            unlike.remarks.push(format!(
+            comparability.remarks.push(format!(
                 "the runs lasted {} and {}: what was allocated differs for that alone",
                 shown[0], shown[1]
             ));
         }
-        unlike.stopped([a.stopped_ns(), b.stopped_ns()]);
+        comparability.stopped([a.stopped_ns(), b.stopped_ns()]);
         for (profile, which) in [(a, "first"), (b, "second")] {
-            unlike.is_incomplete |= !profile.is_complete();
+            comparability.is_incomplete |= !profile.is_complete();
             let caveats = profile.caveats().into_iter();
-            unlike
+            comparability
                 .caveats
                 .extend(caveats.map(|caveat| format!("of the {which}: {caveat}")));
         }
         for (profile, which) in [(a, "first"), (b, "second")] {
             if profile.precision() == Precision::Stated {
-                unlike.remarks.push(format!(
+                comparability.remarks.push(format!(
                     "the {which} is a dump that does not state the errors of its lines: no verdicts"
                 ));
             }
         }
-        unlike
+        comparability
     }
 
     /// For how long nothing was recorded of the first and of the second.

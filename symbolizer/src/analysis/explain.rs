@@ -20,7 +20,7 @@ use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;
 use crate::analysis::explain::kind::{FEWEST_RISES, Kind};
 use crate::analysis::explain::rate::{LongTerm, Rate, Rates};
-use crate::analysis::explain::whole_run::{Earlier, Fall, Growth, Verdict, WholeRun};
+use crate::analysis::explain::whole_run::{Fall, Growth, PastBeforeDetail, Verdict, WholeRun};
 use crate::history::courses::Course;
 use crate::model::amount::Amount;
 use crate::model::measure::Measure;
@@ -71,7 +71,7 @@ pub struct Finding {
     /// Samples that the verdict rests on.
     pub samples: u64,
     /// The coarse history's part in the verdict.
-    pub earlier: Option<Earlier>,
+    pub past_before_detail: Option<PastBeforeDetail>,
     /// The end of the time that is judged, in nanoseconds, if recording was stopped then and the
     /// time behind it cannot be.
     pub until_ns: Option<u64>,
@@ -184,7 +184,7 @@ impl Explanation {
             if kind.is_none_or(|kind| !kind.is_trouble()) && may_grow() {
                 let mut finding = Finding::of(Kind::Unknown, key, sum, &conduct, step_s);
                 let until_ns = profile.courses.begin_ns;
-                finding.earlier = Some(Earlier::NotKnown { until_ns });
+                finding.past_before_detail = Some(PastBeforeDetail::NotKnown { until_ns });
                 findings.push(finding);
             } else if let Some(kind) = kind {
                 let mut finding = Finding::of(kind, key, sum, &conduct, step_s);
@@ -258,7 +258,7 @@ impl Finding {
             usual: conduct.usual,
             rises: conduct.rises,
             samples: conduct.samples,
-            earlier: None,
+            past_before_detail: None,
             until_ns: None,
         }
     }
@@ -271,7 +271,7 @@ impl Finding {
         if self.in_use.value > self.highest {
             (self.highest, self.highest_ns) = (self.in_use.value, growth.end_ns);
         }
-        self.earlier = Some(Earlier::Grown {
+        self.past_before_detail = Some(PastBeforeDetail::Grown {
             since_ns: growth.since_ns,
             before: growth.before,
         });
@@ -284,7 +284,7 @@ impl Finding {
             false => Kind::Backlog,
         };
         (self.gone, self.rises) = (fall.gone, fall.rises);
-        self.earlier = Some(Earlier::Fallen {
+        self.past_before_detail = Some(PastBeforeDetail::Fallen {
             time_ns: fall.time_ns,
             bytes: fall.bytes,
         });

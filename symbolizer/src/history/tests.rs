@@ -22,22 +22,22 @@ fn allocation(id: u64, stack: u32, size: u64, slack: u64, time_ns: u64) -> Alloc
 }
 
 /// A history with its ledger, whose rows are the stacks.
-struct Told {
+struct LedgerHistory {
     history: History,
     ledger: Ledger,
 }
 
-impl Told {
-    fn new(temporary: Temporary) -> Told {
-        Told::since(0, temporary)
+impl LedgerHistory {
+    fn new(temporary: Temporary) -> LedgerHistory {
+        LedgerHistory::since(0, temporary)
     }
 
-    fn since(from_ns: u64, temporary: Temporary) -> Told {
+    fn since(from_ns: u64, temporary: Temporary) -> LedgerHistory {
         let mut ledger = Ledger::new();
         for stack in 0..4 {
             ledger.row(stack, SizeClass(0));
         }
-        Told {
+        LedgerHistory {
             history: History::since(from_ns, temporary),
             ledger,
         }
@@ -69,7 +69,7 @@ impl Told {
 
 /// Row 0: 100 from 0 to 4 ms. Row 1: 50 from 1 to 2 ms, 60 from 3 ms on.
 fn story() -> (Vec<Past>, Vec<Lifetimes>) {
-    let mut history = Told::new(Temporary::within(MS));
+    let mut history = LedgerHistory::new(Temporary::within(MS));
     history.alloc(&allocation(1, 0, 100, 12, 0));
     history.alloc(&allocation(2, 1, 50, 14, MS));
     history.free(2, 2 * MS);
@@ -109,7 +109,7 @@ fn what_is_freed_soon_is_temporary_and_what_lives_has_slack() {
 
 #[test]
 fn the_first_of_equal_maxima_counts() {
-    let mut history = Told::new(Temporary::default());
+    let mut history = LedgerHistory::new(Temporary::default());
     history.alloc(&allocation(1, 0, 100, 0, 0));
     history.free(1, 1);
     history.alloc(&allocation(2, 1, 100, 0, 2));
@@ -120,7 +120,7 @@ fn the_first_of_equal_maxima_counts() {
 #[test]
 fn temporary_counts_the_allocations_of_its_own_thread() {
     let temporary = |n| {
-        let mut history = Told::new(Temporary {
+        let mut history = LedgerHistory::new(Temporary {
             within_ns: None,
             before_allocations: Some(n),
         });
@@ -144,7 +144,7 @@ fn temporary_counts_the_allocations_of_its_own_thread() {
 
 #[test]
 fn what_was_inherited_is_held_and_not_temporary_and_has_no_lifetime() {
-    let mut history = Told::new(Temporary {
+    let mut history = LedgerHistory::new(Temporary {
         within_ns: Some(MS),
         before_allocations: Some(10),
     });
@@ -166,7 +166,7 @@ fn what_was_inherited_is_held_and_not_temporary_and_has_no_lifetime() {
 
 #[test]
 fn what_went_before_what_is_known_begins_is_in_no_peak() {
-    let mut history = Told::new(Temporary::default());
+    let mut history = LedgerHistory::new(Temporary::default());
     history.alloc(&allocation(1, 0, 100, 0, 0));
     history.alloc(&allocation(2, 1, 30, 0, 0));
     history.history.begin_at(5 * MS);
@@ -182,7 +182,7 @@ fn what_went_before_what_is_known_begins_is_in_no_peak() {
 
 #[test]
 fn growth_knows_what_was_there_before_the_window() {
-    let mut history = Told::since(2 * MS, Temporary::default());
+    let mut history = LedgerHistory::since(2 * MS, Temporary::default());
     history.alloc_before(&allocation(1, 0, 100, 0, 0));
     history.alloc_before(&allocation(2, 1, 50, 0, MS));
     history.alloc_before(&allocation(3, 1, 70, 0, MS));
@@ -207,7 +207,7 @@ fn growth_knows_what_was_there_before_the_window() {
 /// goes at 9 ms, one comes at 6 ms and stays.
 #[test]
 fn what_was_before_is_known_begins_is_held_since_then_and_has_no_lifetime() {
-    let mut history = Told::new(Temporary::within(10 * MS));
+    let mut history = LedgerHistory::new(Temporary::within(10 * MS));
     history.history.begin_at(5 * MS);
     history.alloc(&allocation(1, 0, 100, 0, 2 * MS));
     history.history.begun(&history.ledger);
@@ -236,7 +236,7 @@ fn what_was_before_is_known_begins_is_held_since_then_and_has_no_lifetime() {
 /// Rows whose blocks were in use before the window, and only grew or shrank in it.
 #[test]
 fn what_was_there_before_the_window_is_held_by_nobody_in_it() {
-    let mut history = Told::since(2 * MS, Temporary::within(10 * MS));
+    let mut history = LedgerHistory::since(2 * MS, Temporary::within(10 * MS));
     history.alloc_before(&allocation(1, 0, 100, 5, MS));
     history.alloc_before(&allocation(2, 1, 100, 5, MS));
     history.free(1, 3 * MS);
@@ -269,7 +269,7 @@ fn the_pasts_of_two_processes_are_added() {
 /// As above, and nothing larger comes: the peak is where what is known begins.
 #[test]
 fn where_it_begins_may_be_the_peak() {
-    let mut history = Told::new(Temporary::default());
+    let mut history = LedgerHistory::new(Temporary::default());
     history.history.begin_at(5 * MS);
     history.alloc(&allocation(1, 0, 100, 0, 0));
     history.alloc(&allocation(2, 1, 30, 0, 0));

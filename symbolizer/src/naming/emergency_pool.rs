@@ -10,7 +10,7 @@ use crate::naming::site::is_allocator;
 use crate::naming::symbols::Symbols;
 use crate::resolve::{Frame, Name};
 
-/// Its name. It is no function's, and so no plumbing.
+/// Its name. It is no function's, and so no library code.
 const NAME: &str = "(libstdc++'s emergency pool for exceptions)";
 
 /// The initialiser of libstdc++'s `eh_alloc.cc`, where the library is linked into the program.

@@ -15,22 +15,22 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::model::profile::{CallStack, Place, Profile};
-use crate::naming::site::is_plumbing;
+use crate::naming::site::is_library_code;
 use crate::naming::symbols::Symbols;
 use crate::resolve::Frame;
 
-/// Keeps of a path, outermost first, the elements that are shown: all but those of plumbing below
-/// plumbing, unless they are wanted.
+/// Keeps of a path, outermost first, the elements that are shown: all but library code below
+/// library code, unless they are wanted.
 pub(crate) fn fold<T>(
     path: &mut Vec<T>,
-    is_plumbing: impl Fn(&T) -> bool,
+    is_library_code: impl Fn(&T) -> bool,
     is_wanted: impl Fn(&T) -> bool,
 ) {
     let mut is_inside = false;
     path.retain(|step| {
-        let is_plumbing = is_plumbing(step);
-        let is_below = std::mem::replace(&mut is_inside, is_plumbing);
-        !(is_below && is_plumbing) || is_wanted(step)
+        let is_library_code = is_library_code(step);
+        let is_below = std::mem::replace(&mut is_inside, is_library_code);
+        !(is_below && is_library_code) || is_wanted(step)
     });
 }
 
@@ -89,7 +89,10 @@ fn folded_place(
     let all: Vec<(&Frame, bool)> = (symbols.frames(place).iter().rev())
         .map(|frame| {
             let function = symbols.function(profile, place, frame);
-            (frame, is_plumbing(module, &function, frame.file.as_deref()))
+            (
+                frame,
+                is_library_code(module, &function, frame.file.as_deref()),
+            )
         })
         .collect();
     let shown = |below_library: bool| -> Vec<Frame> {
@@ -97,9 +100,13 @@ fn folded_place(
         path.extend(below_library.then_some((None, true)));
         path.extend(
             all.iter()
-                .map(|&(frame, is_plumbing)| (Some(frame), is_plumbing)),
+                .map(|&(frame, is_library_code)| (Some(frame), is_library_code)),
         );
-        fold(&mut path, |(_, is_plumbing)| *is_plumbing, |_| false);
+        fold(
+            &mut path,
+            |(_, is_library_code)| *is_library_code,
+            |_| false,
+        );
         let frames = path.into_iter().rev().filter_map(|(frame, _)| frame);
         frames.cloned().collect()
     };
@@ -119,7 +126,9 @@ fn folded_place(
     Folded {
         below_program: place,
         below_library,
-        ends_inside: all.last().is_some_and(|(_, is_plumbing)| *is_plumbing),
+        ends_inside: all
+            .last()
+            .is_some_and(|(_, is_library_code)| *is_library_code),
     }
 }
 

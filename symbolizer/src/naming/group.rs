@@ -23,7 +23,7 @@ use crate::model::special_threads::{name_of_thread, name_of_unknown_thread};
 use crate::naming::allocator_name::allocator_of;
 use crate::naming::crate_name::{crate_of, crate_of_file};
 use crate::naming::own_frame::OwnFrame;
-use crate::naming::site::is_plumbing;
+use crate::naming::site::is_library_code;
 use crate::naming::symbols::Symbols;
 use crate::naming::type_name::{UNKNOWN, type_of};
 use crate::resolve::Frame;
@@ -500,8 +500,8 @@ fn names_of_stack(
             for frame in symbols.frames(place) {
                 let name = by.of_frame(profile, symbols, place, frame);
                 let function = symbols.function(profile, place, frame);
-                let is_plumbing = is_plumbing(module, &function, frame.file.as_deref());
-                own.add(profile, stack, (depth, place), is_plumbing, &name);
+                let is_library_code = is_library_code(module, &function, frame.file.as_deref());
+                own.add(profile, stack, (depth, place), is_library_code, &name);
                 all.push(name);
             }
         }

@@ -1,7 +1,7 @@
 //! Own frame: the frame of a stack to which the blocks of the stack belong.
 //!
-//! It is the innermost function that an interpreter ran; or else the innermost frame that is no
-//! plumbing; or else the innermost frame.
+//! It is the innermost function that an interpreter ran; or else the innermost frame outside of
+//! library code; or else the innermost frame.
 
 use crate::model::profile::{CallStack, Place, Profile};
 
@@ -9,7 +9,7 @@ use crate::model::profile::{CallStack, Place, Profile};
 #[derive(Debug)]
 pub(super) struct OwnFrame<T> {
     interpreted: Option<T>,
-    not_plumbing: Option<T>,
+    of_program: Option<T>,
     innermost: Option<T>,
 }
 
@@ -17,7 +17,7 @@ impl<T: Clone> OwnFrame<T> {
     pub(super) fn new() -> OwnFrame<T> {
         OwnFrame {
             interpreted: None,
-            not_plumbing: None,
+            of_program: None,
             innermost: None,
         }
     }
@@ -28,12 +28,12 @@ impl<T: Clone> OwnFrame<T> {
         profile: &Profile,
         stack: &CallStack,
         (depth, place): (usize, Place),
-        is_plumbing: bool,
+        is_library_code: bool,
         frame: &T,
     ) {
         self.innermost.get_or_insert_with(|| frame.clone());
-        if !is_plumbing && (depth > 0 || !stack.begins_with_ours) {
-            self.not_plumbing.get_or_insert_with(|| frame.clone());
+        if !is_library_code && (depth > 0 || !stack.begins_with_ours) {
+            self.of_program.get_or_insert_with(|| frame.clone());
         }
         if self.interpreted.is_none() && profile.is_interpreted(place) {
             self.interpreted = Some(frame.clone());
@@ -42,6 +42,6 @@ impl<T: Clone> OwnFrame<T> {
 
     /// `None`: the stack has no frames.
     pub(super) fn finish(self) -> Option<T> {
-        self.interpreted.or(self.not_plumbing).or(self.innermost)
+        self.interpreted.or(self.of_program).or(self.innermost)
     }
 }

@@ -2,9 +2,9 @@
 //! there.
 //!
 //! A block's own site is its innermost frame that is neither an allocation function nor the
-//! plumbing of a standard library: the caller of `Vec::push` is interesting, `Vec::push` is not.
-//! Where an interpreter ran a function, the innermost of its functions is the site: the functions
-//! of C that it calls are the same for all that it runs.
+//! internal code of a standard library: the caller of `Vec::push` is interesting, `Vec::push` is
+//! not. Where an interpreter ran a function, the innermost of its functions is the site: the
+//! functions of C that it calls are the same for all that it runs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -217,7 +217,7 @@ impl GrowingPaths {
 struct Index {
     sites: Vec<Site>,
     by_key: HashMap<SiteKey, u32>,
-    /// The sites of a place, innermost first, and whether each is plumbing.
+    /// The sites of a place, innermost first, and whether each is library code.
     by_place: HashMap<Place, Vec<(u32, bool)>>,
 }
 
@@ -246,8 +246,8 @@ impl Index {
                     self.by_place.entry(place).or_insert(made)
                 }
             };
-            for &(site, is_plumbing) in sites {
-                own.add(profile, stack, (depth, place), is_plumbing, &site);
+            for &(site, is_library_code) in sites {
+                own.add(profile, stack, (depth, place), is_library_code, &site);
                 all.push(site);
             }
         }
@@ -276,8 +276,8 @@ impl Index {
             line: frame.line,
             module: module.map_or_else(String::new, |module| module.path.clone()),
         };
-        let is_plumbing = is_plumbing(module, &key.function, key.file.as_deref());
-        (self.site(key), is_plumbing)
+        let is_library_code = is_library_code(module, &key.function, key.file.as_deref());
+        (self.site(key), is_library_code)
     }
 
     fn site(&mut self, key: SiteKey) -> u32 {
@@ -295,9 +295,9 @@ impl Index {
     }
 }
 
-/// Returns true if a frame is an allocation function or the plumbing of a standard library:
+/// Returns true if a frame is an allocation function or internal code of a standard library:
 /// nobody's site.
-pub(crate) fn is_plumbing(
+pub(crate) fn is_library_code(
     module: Option<&LoadedModule>,
     function: &str,
     file: Option<&str>,

@@ -17,7 +17,7 @@ use crate::model::loaded_module::LoadedModule;
 use crate::model::merged_address::process_and_address;
 use crate::model::profile::{Place, Profile};
 use crate::resolve::{
-    Asked, Frame, Identity, KeptNames, MOST_INLINED, ModuleKey, ModuleRef, ModuleReport,
+    Frame, Identity, KeptNames, MOST_INLINED, ModuleKey, ModuleQuery, ModuleRef, ModuleReport,
     ModuleSymbols, Name, PerfMapReport, Role, SearchPath, Usable, perf_map, resolve_all,
 };
 
@@ -80,13 +80,13 @@ impl Symbols {
             svmas.sort_unstable();
             svmas.dedup();
         }
-        let asked: Vec<Asked<'_>> = svmas
+        let asked: Vec<ModuleQuery<'_>> = svmas
             .iter()
             .map(|(&module, svmas)| {
                 let module = &profile.modules[module as usize];
                 let build_id = (!module.build_id.is_empty()).then_some(&module.build_id[..]);
                 let path = Path::new(&module.path);
-                Asked {
+                ModuleQuery {
                     module: ModuleRef { path, build_id },
                     svmas,
                 }

@@ -13,7 +13,7 @@ use crate::model::profile::{CallStack, Place, Profile};
 use crate::naming::crate_name::without_return_type;
 use crate::naming::fold_library::fold;
 use crate::naming::group::{By, parts};
-use crate::naming::site::is_plumbing;
+use crate::naming::site::is_library_code;
 use crate::naming::symbols::Symbols;
 
 /// Where a tree begins and where it leads.
@@ -30,7 +30,7 @@ pub enum Direction {
 
 /// The part that a tree shows of the frames in standard libraries and allocators.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Plumbing {
+pub enum LibraryFrames {
     /// The outermost one of the frames that call each other there. The program has called it.
     #[default]
     Folded,
@@ -87,7 +87,7 @@ impl Tree {
         by: By,
         direction: &Direction,
         measure: Measure,
-        plumbing: Plumbing,
+        library_frames: LibraryFrames,
     ) -> Tree {
         let mut paths = Paths {
             profile,
@@ -95,7 +95,7 @@ impl Tree {
             by: if by.is_place() { by } else { By::Function },
             direction,
             // Groups that are wider than a function say themselves what is the library's.
-            folds: plumbing == Plumbing::Folded && !is_wide(by),
+            folds: library_frames == LibraryFrames::Folded && !is_wide(by),
             names: Names::default(),
             frames: HashMap::new(),
         };
@@ -297,8 +297,8 @@ struct Step {
     name: u32,
     /// True for the function that was asked for.
     asked: bool,
-    /// True for the plumbing of a standard library, and for an allocation function.
-    plumbing: bool,
+    /// True for internal code of a standard library, and for an allocation function.
+    is_library_code: bool,
 }
 
 /// Returns true for groups by which all frames that stay inside are one step.
@@ -312,7 +312,7 @@ struct Paths<'a> {
     symbols: &'a Symbols,
     by: By,
     direction: &'a Direction,
-    /// True if only the outermost one of frames of plumbing that call each other is a step.
+    /// True if only the outermost one of library frames that call each other is a step.
     folds: bool,
     names: Names,
     /// The steps of each place, innermost first: stacks share most places.
@@ -337,12 +337,12 @@ impl Paths<'_> {
             path.push(Step {
                 name: self.names.number("(no stack)".into()),
                 asked: false,
-                plumbing: false,
+                is_library_code: false,
             });
         }
         path.reverse();
         if self.folds {
-            fold(&mut path, |step| step.plumbing, |step| step.asked);
+            fold(&mut path, |step| step.is_library_code, |step| step.asked);
         }
         path
     }
@@ -372,7 +372,7 @@ impl Paths<'_> {
                     Step {
                         name: names.number(by.of_frame(profile, symbols, place, frame)),
                         asked,
-                        plumbing: is_plumbing(module, &function, frame.file.as_deref()),
+                        is_library_code: is_library_code(module, &function, frame.file.as_deref()),
                     }
                 })
                 .collect()

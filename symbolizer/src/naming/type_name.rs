@@ -47,7 +47,7 @@ pub fn type_of<'a>(
         }
         // A frame that is neither of a library nor an allocator ends the search: what is outside of
         // it is who called, not what was allocated.
-        if !is_plumbing(function) {
+        if !is_library_code(function) {
             break;
         }
     }
@@ -56,7 +56,7 @@ pub fn type_of<'a>(
 
 /// Returns true if a frame may lie between the allocation function and the container that wanted
 /// the memory.
-fn is_plumbing(function: &str) -> bool {
+fn is_library_code(function: &str) -> bool {
     crate::naming::site::is_allocator(function)
         || crate::naming::site::is_library(function)
         || function.starts_with('[')

@@ -108,7 +108,7 @@ impl Kind {
 #[derive(Clone)]
 pub struct Debuginfod(Arc<Client>);
 
-type Tried = Vec<(PathBuf, Outcome)>;
+type Attempts = Vec<(PathBuf, Outcome)>;
 
 struct Client {
     settings: DebuginfodSettings,
@@ -126,7 +126,7 @@ struct State {
     /// Servers that could not be reached, by index.
     dead: HashSet<usize>,
     /// Files that did not come, so that a library that was loaded many times is asked for once.
-    failed: HashMap<(BuildId, Kind), Tried>,
+    failed: HashMap<(BuildId, Kind), Attempts>,
 }
 
 impl fmt::Debug for Debuginfod {
@@ -179,24 +179,25 @@ impl Debuginfod {
         kind: Kind,
         role: Role,
         name: &str,
-        tried: &mut Tried,
+        attempts: &mut Attempts,
     ) -> Option<ElfFile> {
         let client = &self.0;
         let known = client.state().failed.get(&(id.clone(), kind)).cloned();
         if let Some(known) = known {
-            tried.extend(known);
+            attempts.extend(known);
             return None;
         }
-        let before = tried.len();
-        let file = client.fetch(id, kind, name, tried);
+        let before = attempts.len();
+        let file = client.fetch(id, kind, name, attempts);
         match &file {
-            Some(file) => tried.push((file.path.clone(), Outcome::Used(role))),
+            Some(file) => attempts.push((file.path.clone(), Outcome::Used(role))),
             None => {
-                let tried = tried[before..].to_vec();
-                let is_not_served = !tried.is_empty() && tried.iter().all(|(_, o)| o.is_absence());
+                let attempts = attempts[before..].to_vec();
+                let is_not_served =
+                    !attempts.is_empty() && attempts.iter().all(|(_, o)| o.is_absence());
                 let mut state = client.state();
                 // Two threads may have asked at once; one counts.
-                if state.failed.insert((id.clone(), kind), tried).is_none() {
+                if state.failed.insert((id.clone(), kind), attempts).is_none() {
                     match is_not_served {
                         true => state.account.not_served += 1,
                         false => state.account.failed += 1,
@@ -214,7 +215,13 @@ impl Client {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fetch(&self, id: &BuildId, kind: Kind, name: &str, tried: &mut Tried) -> Option<ElfFile> {
+    fn fetch(
+        &self,
+        id: &BuildId,
+        kind: Kind,
+        name: &str,
+        attempts: &mut Attempts,
+    ) -> Option<ElfFile> {
         let path = self.cache.path(id, kind.name());
         match self.cache.look(&path) {
             Cached::File => match verified(ElfFile::open(&path), id) {
@@ -224,10 +231,10 @@ impl Client {
                 }
                 // Any program may have put it there: it is fetched again, and replaced when
                 // something better comes.
-                Err(outcome) => tried.push((path.clone(), outcome)),
+                Err(outcome) => attempts.push((path.clone(), outcome)),
             },
             Cached::Absent { seconds } => {
-                tried.push((path, Outcome::NotServedBefore { seconds }));
+                attempts.push((path, Outcome::NotServedBefore { seconds }));
                 return None;
             }
             Cached::Nothing => {}
@@ -242,13 +249,13 @@ impl Client {
                     state.account.fetched += 1;
                     state.account.bytes += bytes;
                     drop(state);
-                    tried.push((url.into(), Outcome::Fetched { bytes }));
+                    attempts.push((url.into(), Outcome::Fetched { bytes }));
                     return Some(file);
                 }
                 Err(outcome) => outcome,
             };
             all_lack_it &= outcome == Outcome::NotServed;
-            tried.push((url.into(), outcome));
+            attempts.push((url.into(), outcome));
         }
         if all_lack_it {
             self.cache.remember_absence(&path);

@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 /// A module and the addresses in it that need names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked<'a> {
+pub struct ModuleQuery<'a> {
     /// The module.
     pub module: ModuleRef<'a>,
     /// Its addresses as its file states them, in any order.
@@ -23,20 +23,20 @@ pub struct Asked<'a> {
 
 /// Resolves many modules, on all cores. Known ones need no files. The answers are in the order of
 /// the questions.
-pub fn resolve_all(asked: &[Asked<'_>], search: &SearchPath) -> Vec<ModuleSymbols> {
+pub fn resolve_all(queries: &[ModuleQuery<'_>], search: &SearchPath) -> Vec<ModuleSymbols> {
     // One job a module; each splits further by compilation unit, so that one large module fills all
     // cores too.
-    asked
+    queries
         .par_iter()
         .with_max_len(1)
-        .map(|asked| match &search.known {
+        .map(|query| match &search.known {
             Some(known) => {
-                let ModuleRef { path, build_id } = asked.module;
-                known.resolve(path, build_id, asked.svmas, |svmas| {
-                    resolve_module(&asked.module, svmas, search)
+                let ModuleRef { path, build_id } = query.module;
+                known.resolve(path, build_id, query.svmas, |svmas| {
+                    resolve_module(&query.module, svmas, search)
                 })
             }
-            None => resolve_module(&asked.module, asked.svmas, search),
+            None => resolve_module(&query.module, query.svmas, search),
         })
         .collect()
 }

@@ -2,7 +2,7 @@
 
 use crate::analysis::explain::forecast::{Forecast, LONGEST_S, Outlook};
 use crate::analysis::explain::kind::Kind;
-use crate::analysis::explain::whole_run::Earlier;
+use crate::analysis::explain::whole_run::PastBeforeDetail;
 use crate::analysis::explain::{Churn, Explanation, Finding};
 use crate::model::confidence::Confidence;
 use crate::model::quantity::{Bytes, Percent};
@@ -81,7 +81,7 @@ impl Finding {
             options: match self.kind {
                 Kind::Leak | Kind::GrowingBlock | Kind::Backlog => Some("-m growth".into()),
                 Kind::Burst | Kind::Periodic => Some(at(self.highest_ns)),
-                Kind::Unknown if self.earlier.is_some() => Some("-m growth".into()),
+                Kind::Unknown if self.past_before_detail.is_some() => Some("-m growth".into()),
                 Kind::Cache | Kind::OneTime | Kind::Unknown => None,
             },
             highest_ns: Some(self.highest_ns),
@@ -141,8 +141,8 @@ fn evidence(finding: &Finding) -> String {
         finding.highest_ns as f64 / 1e9
     );
     let seconds = |ns: u64| format!("{:.1} s", ns as f64 / 1e9);
-    let (since, fallen) = match finding.earlier {
-        Some(Earlier::Grown { since_ns, before }) => (
+    let (since, fallen) = match finding.past_before_detail {
+        Some(PastBeforeDetail::Grown { since_ns, before }) => (
             format!(
                 " since {} ({} then, coarsely)",
                 seconds(since_ns),
@@ -150,7 +150,7 @@ fn evidence(finding: &Finding) -> String {
             ),
             String::new(),
         ),
-        Some(Earlier::Fallen { time_ns, bytes }) => (
+        Some(PastBeforeDetail::Fallen { time_ns, bytes }) => (
             String::new(),
             format!(
                 "; coarsely, {} at {}, which went",
@@ -158,9 +158,9 @@ fn evidence(finding: &Finding) -> String {
                 seconds(time_ns)
             ),
         ),
-        Some(Earlier::NotKnown { .. }) | None => Default::default(),
+        Some(PastBeforeDetail::NotKnown { .. }) | None => Default::default(),
     };
-    if let Some(Earlier::NotKnown { until_ns }) = finding.earlier {
+    if let Some(PastBeforeDetail::NotKnown { until_ns }) = finding.past_before_detail {
         return format!(
             "{in_use} in use; grows by {growth} since {}, and how it was before is not known",
             seconds(until_ns)

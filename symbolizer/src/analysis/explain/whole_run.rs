@@ -30,7 +30,7 @@ const FALLEN: f64 = 2.0 / 3.0;
 
 /// The known past of a site from before the detail.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Earlier {
+pub enum PastBeforeDetail {
     /// The verdict rests on it: the site has grown since that time.
     Grown {
         /// The first moment, in nanoseconds.

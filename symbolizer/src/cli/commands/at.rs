@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     note_what_is_kept(&file, &profile);
     note_what_is_wrong(&file, &profile.account);
     if !found.are_known() {
-        return Err(Failure::Asked(why_none(&file, &profile, &found)));
+        return Err(Failure::Unfulfilled(why_none(&file, &profile, &found)));
     }
     keep_stacks_of(&mut profile, &found);
     let symbols = args.places.symbols(&file, &profile)?;

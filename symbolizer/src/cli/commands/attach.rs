@@ -204,7 +204,7 @@ fn library() -> Result<PathBuf, Failure> {
         (FOLDERS.iter()).flat_map(|sub| NAMES.iter().map(move |name| folder.join(sub).join(name)));
     let mut files = paths.filter(|path| path.is_file());
     files.next().ok_or_else(|| {
-        Failure::Asked(format!(
+        Failure::Unfulfilled(format!(
             "{} was not found beside {}, nor in ../lib, ../lib64 or ../lib/x86_64-linux-gnu",
             NAMES[0],
             beside.display()

@@ -117,7 +117,7 @@ fn refuse_worse(
     if had <= has && had_lines <= has_lines {
         return Ok(());
     }
-    Err(Failure::Asked(format!(
+    Err(Failure::Unfulfilled(format!(
         "{} names {had} addresses of this profile, {had_lines} with lines, and a new bundle would name {has}, \
          {has_lines} with lines: it stays; -o writes the new one elsewhere, --overwrite in its place",
         path.display()

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// The files of a log that may be exchanged.
 fn files(log: &Path, form: Form) -> Result<Vec<PathBuf>, Failure> {
     if form == Form::Plain && log.extension().is_some_and(|it| it == "zst") {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Unfulfilled(format!(
             "{0}: decompressed, it needs another name; `zstd -d {0}` gives it one",
             log.display()
         )));

@@ -11,8 +11,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    By, Change, Count, Cut, DiffGraph, DiffSite, Differences, Input, InputError, Limit, Measure,
-    Moment, Profile, Reading, Span, Unlike, View, note_life, paired_difference_of_log,
+    By, Change, Comparability, Count, Cut, DiffGraph, DiffSite, Differences, Input, InputError,
+    Limit, Measure, Moment, Profile, Reading, Span, View, note_life, paired_difference_of_log,
 };
 
 use crate::cli::inputs::single_file::read;
@@ -208,8 +208,8 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
         Ok::<Profile, Failure>(profile)
     };
     let (a, b) = (part(&args.before, 0)?, part(after, 1)?);
-    let mut unlike = Unlike::between(&a, &b);
-    warn(&unlike, args.force)?;
+    let mut comparability = Comparability::between(&a, &b);
+    warn(&comparability, args.force)?;
     let (of_a, of_b) = (
         args.places.symbols(&args.before, &a)?,
         args.places.symbols(after, &b)?,
@@ -228,11 +228,11 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     let mut differences = Differences::of_two((&a, &of_a), (&b, &of_b), measure);
     for remark in differences.remarks() {
         say::note(&format_args!("note: {remark}"));
-        unlike.remarks.push(remark);
+        comparability.remarks.push(remark);
     }
     args.labels.apply(&mut differences);
     args.suppressions.apply_to_differences(&mut differences)?;
-    let shown = show(args, &heading, &unlike, &differences);
+    let shown = show(args, &heading, &comparability, &differences);
     limit::after(shown, || {
         let doubts = [(&a, "first"), (&b, "second")].into_iter();
         let doubts = doubts.flat_map(|(profile, which)| {
@@ -279,23 +279,23 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     let symbols = args.places.symbols(&args.before, &profile)?;
     let file = args.before.display();
     let heading = format!("{file}: {} -> {}", told(spans[0]), told(spans[1]));
-    let mut unlike = Unlike::default();
+    let mut comparability = Comparability::default();
     let length = |span: Span| (span.to.time_ns() - span.from.time_ns()) as f64 / 1e9;
     let [a, b] = spans.map(length);
     if matches!(first, View::Window(..)) && (a - b).abs() > 0.01 * a.max(b) {
-        unlike.remarks.push(format!(
+        comparability.remarks.push(format!(
             "the windows last {a:.3} s and {b:.3} s: what was allocated differs for that alone"
         ));
     }
-    unlike.caveats = profile.caveats();
-    unlike.is_incomplete = !profile.is_complete();
+    comparability.caveats = profile.caveats();
+    comparability.is_incomplete = !profile.is_complete();
     let run = &profile.run;
-    unlike.stopped(spans.map(|span| run.stopped_ns(span.from.time_ns(), span.to.time_ns())));
-    warn(&unlike, args.force)?;
+    comparability.stopped(spans.map(|span| run.stopped_ns(span.from.time_ns(), span.to.time_ns())));
+    warn(&comparability, args.force)?;
     let mut differences = Differences::of_views(&profile, &symbols);
     args.labels.apply(&mut differences);
     args.suppressions.apply_to_differences(&mut differences)?;
-    let shown = show(args, &heading, &unlike, &differences);
+    let shown = show(args, &heading, &comparability, &differences);
     limit::after(shown, || {
         check(
             args,
@@ -347,7 +347,7 @@ fn told(span: Span) -> String {
 fn show(
     args: &Args,
     heading: &str,
-    unlike: &Unlike,
+    comparability: &Comparability,
     differences: &Differences<'_>,
 ) -> Result<(), Failure> {
     let measure = args.metric.0;
@@ -384,11 +384,11 @@ fn show(
     changes.truncate(changes.len() - hidden);
     Destination::of(args.output.as_ref()).write(|out| {
         if args.json {
-            return json::write(&diff, &changes, unlike, measure, out);
+            return json::write(&diff, &changes, comparability, measure, out);
         }
         match args.format {
             Some(Format::Markdown) => {
-                return markdown::write(&diff, &changes, hidden, unlike, measure, out);
+                return markdown::write(&diff, &changes, hidden, comparability, measure, out);
             }
             Some(Format::Github) => return annotations::write(&diff, &changes, measure, out),
             None => {}
@@ -403,16 +403,16 @@ fn show(
     })
 }
 
-fn warn(unlike: &Unlike, force: bool) -> Result<(), Failure> {
-    if let Some(programs) = &unlike.programs {
+fn warn(comparability: &Comparability, force: bool) -> Result<(), Failure> {
+    if let Some(programs) = &comparability.programs {
         if !force {
-            return Err(Failure::Asked(format!(
+            return Err(Failure::Unfulfilled(format!(
                 "these are profiles of different programs: {programs} (--force compares them)"
             )));
         }
         say::note(&format_args!("note: different programs: {programs}"));
     }
-    for remark in unlike.remarks.iter().chain(&unlike.caveats) {
+    for remark in comparability.remarks.iter().chain(&comparability.caveats) {
         say::note(&format_args!("note: {remark}"));
     }
     Ok(())

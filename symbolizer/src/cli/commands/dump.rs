@@ -32,8 +32,8 @@ pub(crate) struct Args {
 
     /// So many bytes allocated (100MiB), so much time (10s), or `peak`: one dump of the heap at its
     /// largest; may be repeated
-    #[arg(long, value_name = "AMOUNT", required_unless_present_any = ["every_in_use", "every_freed"], value_parser = every, allow_hyphen_values = true)]
-    every: Vec<Every>,
+    #[arg(long, value_name = "AMOUNT", required_unless_present_any = ["every_in_use", "every_freed"], value_parser = trigger, allow_hyphen_values = true)]
+    every: Vec<DumpTrigger>,
 
     /// Write a dump whenever bytes in use exceed those of the highest dump by so many
     #[arg(long, value_name = "BYTES", value_parser = bytes, allow_negative_numbers = true)]
@@ -53,22 +53,22 @@ pub(crate) struct Args {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Every {
+enum DumpTrigger {
     Allocated(u64),
     Time(u64),
     Peak,
 }
 
-fn every(text: &str) -> Result<Every, String> {
+fn trigger(text: &str) -> Result<DumpTrigger, String> {
     if text == "peak" {
-        return Ok(Every::Peak);
+        return Ok(DumpTrigger::Peak);
     }
     // `10m` is ten minutes here; ten mebibytes are `10MiB`.
     let has_unit = text.ends_with(|c: char| c.is_ascii_alphabetic());
     match duration_ns(text).filter(|&ns| has_unit && ns > 0) {
-        Some(ns) => Ok(Every::Time(ns)),
+        Some(ns) => Ok(DumpTrigger::Time(ns)),
         None => bytes(text)
-            .map(Every::Allocated)
+            .map(DumpTrigger::Allocated)
             .map_err(|_| "an amount of memory (100MiB), a time (10s), or `peak`".into()),
     }
 }
@@ -99,11 +99,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         every_freed: args.every_freed.unwrap_or(0),
         ..DumpTriggers::default()
     };
-    for every in &args.every {
-        let (place, amount) = match every {
-            Every::Allocated(bytes) => (&mut occasions.every_allocated, *bytes),
-            Every::Time(ns) => (&mut occasions.every_ns, *ns),
-            Every::Peak => continue,
+    for trigger in &args.every {
+        let (place, amount) = match trigger {
+            DumpTrigger::Allocated(bytes) => (&mut occasions.every_allocated, *bytes),
+            DumpTrigger::Time(ns) => (&mut occasions.every_ns, *ns),
+            DumpTrigger::Peak => continue,
         };
         if std::mem::replace(place, amount) != 0 {
             return Err(Failure::Senseless(
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         })?;
         notes::note_what_is_wrong(&args.file, &account);
     }
-    if args.every.contains(&Every::Peak) {
+    if args.every.contains(&DumpTrigger::Peak) {
         let mut profile = single_file::read(
             &args.file,
             &Reading {
@@ -164,7 +164,7 @@ impl Files {
     /// Writes the next dump and says where.
     fn write(&mut self, profile: &Profile) -> Result<(), Failure> {
         if self.written >= self.most {
-            return Err(Failure::Asked(format!(
+            return Err(Failure::Unfulfilled(format!(
                 "{} dumps are written, and there are occasions for more; take a larger --every, or allow more by \
                  --most-dumps N",
                 self.written
@@ -220,11 +220,11 @@ mod tests {
 
     #[test]
     fn amounts_are_told_from_times() {
-        assert_eq!(every("100MiB"), Ok(Every::Allocated(100 << 20)));
-        assert_eq!(every("1048576"), Ok(Every::Allocated(1 << 20)));
-        assert_eq!(every("10s"), Ok(Every::Time(10_000_000_000)));
-        assert_eq!(every("300ms"), Ok(Every::Time(300_000_000)));
-        assert_eq!(every("peak"), Ok(Every::Peak));
-        assert!(every("0").is_err() && every("often").is_err() && every("0s").is_err());
+        assert_eq!(trigger("100MiB"), Ok(DumpTrigger::Allocated(100 << 20)));
+        assert_eq!(trigger("1048576"), Ok(DumpTrigger::Allocated(1 << 20)));
+        assert_eq!(trigger("10s"), Ok(DumpTrigger::Time(10_000_000_000)));
+        assert_eq!(trigger("300ms"), Ok(DumpTrigger::Time(300_000_000)));
+        assert_eq!(trigger("peak"), Ok(DumpTrigger::Peak));
+        assert!(trigger("0").is_err() && trigger("often").is_err() && trigger("0s").is_err());
     }
 }

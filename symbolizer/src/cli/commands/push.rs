@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         logs: Logs::of(roots),
         names: HashMap::new(),
         delivery: Delivery::to(receiver, queue),
-        told: Told::default(),
+        last_notice: LastNotice::default(),
     };
     if args.from_now {
         push.logs.grown(|_| (), unread);
@@ -193,7 +193,7 @@ struct Push<'a> {
     /// The names of each log that has not ended.
     names: HashMap<PathBuf, Names>,
     delivery: Delivery,
-    told: Told,
+    last_notice: LastNotice,
 }
 
 /// The names of a log that were found so far, for the messages to come.
@@ -206,7 +206,7 @@ struct Names {
 
 /// The losses and failures that the user was told of.
 #[derive(Default)]
-struct Told {
+struct LastNotice {
     at: Option<Instant>,
     lost: u64,
     retries: u64,
@@ -259,14 +259,14 @@ impl Push<'_> {
     fn tell(&mut self) {
         let account = self.delivery.account();
         let (lost, vanished) = (account.all_lost().messages, self.logs.vanished);
-        let told = &mut self.told;
-        let is_new = (lost, account.retries, vanished) != (told.lost, told.retries, told.vanished);
-        let is_first_loss = lost + vanished > 0 && told.lost + told.vanished == 0;
-        let is_early = told.at.is_some_and(|at| at.elapsed() < TELL);
+        let last = &mut self.last_notice;
+        let is_new = (lost, account.retries, vanished) != (last.lost, last.retries, last.vanished);
+        let is_first_loss = lost + vanished > 0 && last.lost + last.vanished == 0;
+        let is_early = last.at.is_some_and(|at| at.elapsed() < TELL);
         if !is_new || (is_early && !is_first_loss) {
             return;
         }
-        *told = Told {
+        *last = LastNotice {
             at: Some(Instant::now()),
             lost,
             retries: account.retries,
@@ -288,7 +288,7 @@ impl Push<'_> {
             return Ok(());
         }
         let why = account.newest_failure.unwrap_or_default();
-        Err(Failure::Asked(match why.as_str() {
+        Err(Failure::Unfulfilled(match why.as_str() {
             "" => "not everything was sent".into(),
             why => format!("not everything was sent: {why}"),
         }))

@@ -56,9 +56,9 @@ const NEAR_NS: u64 = 1_000_000;
 /// may be filled meanwhile.
 const PAGES_NEAR_NS: u64 = 100_000_000;
 
-/// The moment that was asked for.
-struct Asked {
-    asked_ns: u64,
+/// The moment that a user requests.
+struct RequestedMoment {
+    requested_ns: u64,
     /// The reading that is nearest to it, if that is another one.
     nearest: Option<MemoryReading>,
 }
@@ -83,10 +83,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ..Reading::default()
     };
     let profile = single_file::read_input(&file, &input, &view(View::At(moment)))?;
-    let asked_ns = profile.run.span.map_or(0, |span| span.to.time_ns());
+    let requested_ns = profile.run.span.map_or(0, |span| span.to.time_ns());
     let whole = profile.whole_memory;
     let why_none =
-        |profile: &Profile| Failure::Asked(why_none(&file.display().to_string(), profile));
+        |profile: &Profile| Failure::Unfulfilled(why_none(&file.display().to_string(), profile));
     let Some(nearest) = profile.memory else {
         return Err(why_none(&profile));
     };
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             None => Err(why_none(&profile)),
         }
     };
-    let (mut profile, mut memory) = match nearest.time_ns.abs_diff(asked_ns) > NEAR_NS {
+    let (mut profile, mut memory) = match nearest.time_ns.abs_diff(requested_ns) > NEAR_NS {
         true => at(nearest)?,
         false => {
             let pages = pages_near(&input, &profile)?;
@@ -119,11 +119,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (profile, memory) = at(whole)?;
     }
     let nearest = whole.map(|_| nearest);
-    let asked = Asked { asked_ns, nearest };
+    let requested = RequestedMoment {
+        requested_ns,
+        nearest,
+    };
     let pinning = Pinning::find(&file, &input, memory.reading.time_ns, &args.places)?;
     Destination::Stdout.write(|out| match args.json {
-        true => json::write(&profile, &memory, pinning.as_ref(), asked_ns, out),
-        false => write_text(&profile, &memory, pinning.as_ref(), &asked, out),
+        true => json::write(&profile, &memory, pinning.as_ref(), requested_ns, out),
+        false => write_text(&profile, &memory, pinning.as_ref(), &requested, out),
     })
 }
 
@@ -175,7 +178,7 @@ fn write_text(
     profile: &Profile,
     memory: &ResidentMemory,
     pinning: Option<&Pinning>,
-    asked: &Asked,
+    requested: &RequestedMoment,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let width = stdout_width().unwrap_or(80);
@@ -187,16 +190,16 @@ fn write_text(
         Bytes(whole),
         seconds(at_ns)
     )];
-    let asked_s = seconds(asked.asked_ns);
-    if let Some(nearest) = asked.nearest {
+    let requested_s = seconds(requested.requested_ns);
+    if let Some(nearest) = requested.nearest {
         let resident = nearest.get(MemoryField::Resident);
         head.push(format!(
-            "the whole reading that is nearest to {asked_s:.3} s; {} were resident at {:.3} s",
+            "the whole reading that is nearest to {requested_s:.3} s; {} were resident at {:.3} s",
             Bytes(resident.unwrap_or(0) as f64),
             seconds(nearest.time_ns)
         ));
-    } else if at_ns.abs_diff(asked.asked_ns) > NEAR_NS {
-        head.push(format!("the reading that is nearest to {asked_s:.3} s"));
+    } else if at_ns.abs_diff(requested.requested_ns) > NEAR_NS {
+        head.push(format!("the reading that is nearest to {requested_s:.3} s"));
     }
     head.push(how_exact(profile));
     for line in head {

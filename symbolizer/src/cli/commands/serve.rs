@@ -49,12 +49,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     raise_limit_of_files();
     memory::share_between_threads();
     let until = ending_signals()
-        .map_err(|error| Failure::Asked(format!("cannot wait for signals: {error}")))?;
+        .map_err(|error| Failure::Unfulfilled(format!("cannot wait for signals: {error}")))?;
     let given = given_token(args.token_file.as_deref())?;
     let listener = listener(&args.listen)?;
     let address = listener
         .local_addr()
-        .map_err(|error| Failure::Asked(format!("the socket has no address: {error}")))?;
+        .map_err(|error| Failure::Unfulfilled(format!("the socket has no address: {error}")))?;
     let is_loopback = address.ip().is_loopback();
     if !is_loopback && given.is_none() {
         return Err(Failure::Senseless(format!(
@@ -82,7 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         report_arguments: args.places.words(),
         uses_kept_names: args.places.uses_kept_names(),
     };
-    let failed = |error: io::Error| Failure::Asked(format!("cannot serve on {address}: {error}"));
+    let failed =
+        |error: io::Error| Failure::Unfulfilled(format!("cannot serve on {address}: {error}"));
     let server = Server::new(listener, options).map_err(failed)?;
     match (is_loopback, is_given) {
         (true, false) => {
@@ -104,8 +105,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// A folder, a log, or the log of a process.
 fn source_of(named: &Path) -> Result<Source, Failure> {
-    let asked =
-        |why: String| Failure::Asked(format!("{}: {why}", Printable(&named.to_string_lossy())));
+    let asked = |why: String| {
+        Failure::Unfulfilled(format!("{}: {why}", Printable(&named.to_string_lossy())))
+    };
     match std::fs::metadata(named) {
         Ok(meta) if meta.is_dir() => return Ok(Source::Folder(named.into())),
         Ok(meta) if meta.is_file() => return Ok(Source::Log(named.into())),
@@ -126,7 +128,7 @@ fn given_token(file: Option<&Path>) -> Result<Option<String>, Failure> {
         Some(file) => {
             let read = std::fs::read_to_string(file);
             let token = read.map_err(|error| {
-                Failure::Asked(format!("--token-file {}: {error}", file.display()))
+                Failure::Unfulfilled(format!("--token-file {}: {error}", file.display()))
             })?;
             (token, format!("--token-file {}", file.display()))
         }
@@ -152,7 +154,7 @@ fn random_token() -> Result<String, Failure> {
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match usize::try_from(got) == Ok(bytes.len()) {
         true => Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-        false => Err(Failure::Asked(
+        false => Err(Failure::Unfulfilled(
             "no random numbers for a token: give one by --token-file".into(),
         )),
     }
@@ -171,7 +173,7 @@ fn listener(address: &str) -> Result<TcpListener, Failure> {
         return passed_socket(count);
     }
     let refused = |why: &dyn std::fmt::Display| {
-        Failure::Asked(format!("cannot listen on {}: {why}", Printable(address)))
+        Failure::Unfulfilled(format!("cannot listen on {}: {why}", Printable(address)))
     };
     let mut addresses = address
         .to_socket_addrs()
@@ -191,7 +193,7 @@ fn listener(address: &str) -> Result<TcpListener, Failure> {
 fn passed_socket(count: u32) -> Result<TcpListener, Failure> {
     const FIRST: i32 = 3;
     let wrong =
-        |why: &str| Failure::Asked(format!("the socket that was passed (LISTEN_FDS): {why}"));
+        |why: &str| Failure::Unfulfilled(format!("the socket that was passed (LISTEN_FDS): {why}"));
     if count != 1 {
         return Err(wrong("one is needed; give the unit one ListenStream="));
     }

@@ -5,7 +5,7 @@ mod json;
 use std::io::{self, Write};
 
 use heapprof_symbolizer::{
-    By, Confidence, Count, Detail, Direction, Measure, Metric, Node, Pace, Percent, Plumbing,
+    By, Confidence, Count, Detail, Direction, LibraryFrames, Measure, Metric, Node, Pace, Percent,
     Precision, Printable, Reading, Scale, Tree, cut, cut_front, cut_function, cut_middle,
 };
 
@@ -97,11 +97,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (None, Some(function)) => Direction::Callees(function.clone()),
         (None, None) => Direction::Down,
     };
-    let plumbing = match args.all_frames {
-        true => Plumbing::Shown,
-        false => Plumbing::Folded,
+    let library_frames = match args.all_frames {
+        true => LibraryFrames::Shown,
+        false => LibraryFrames::Folded,
     };
-    let tree = Tree::of(&profile, &symbols, by, &direction, measure, plumbing);
+    let tree = Tree::of(&profile, &symbols, by, &direction, measure, library_frames);
     Destination::Stdout.write(|out| {
         if args.json {
             return json::write(&profile, &tree, measure, out);
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             let why = why_nothing(&direction, measure, tree.root(), || {
                 let all = Metric::AllocatedBytes.into();
                 let (by, down) = (By::Function, Direction::Down);
-                Tree::of(&profile, &symbols, by, &down, all, Plumbing::Shown)
+                Tree::of(&profile, &symbols, by, &down, all, LibraryFrames::Shown)
             });
             return writeln!(out, "  nothing: {why}");
         }

@@ -61,13 +61,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let (log, pid) = source(&args.source)?;
     let shown = args.source.display();
     if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Unfulfilled(format!(
             "watch draws on a terminal, and standard input or output is none; `heapprof top {}` prints the same sites",
             log.display()
         )));
     }
     if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Unfulfilled(format!(
             "watch cannot draw on this terminal (TERM is not set, or dumb); `heapprof top {}` prints the same sites",
             log.display()
         )));
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         filter: args.filter.clone(),
         is_coloured: colour::is_on(),
     };
-    watch(options).map_err(|error| Failure::Asked(format!("cannot watch {shown}: {error}")))
+    watch(options).map_err(|error| Failure::Unfulfilled(format!("cannot watch {shown}: {error}")))
 }
 
 /// The log, and its process if that is named.
@@ -97,7 +97,7 @@ fn source(named: &Path) -> Result<(PathBuf, Option<u32>), Failure> {
         input => input?,
     };
     if input.is_bundle() {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Unfulfilled(format!(
             "{}: a bundle does not grow; `heapprof top` reads it",
             named.display()
         )));

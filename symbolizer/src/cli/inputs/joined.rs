@@ -29,7 +29,7 @@ pub(crate) fn join(
         let path = &one.path;
         let mut account = added.map_err(|source| match source {
             JoinError::Read(error) => one.input.view_error(ViewError::Read(error)).into(),
-            other => Failure::Asked(format!("{}: {other}", path.display())),
+            other => Failure::Unfulfilled(format!("{}: {other}", path.display())),
         })?;
         one.input.note_damage(&mut account);
         note_what_is_wrong(path, &account);

@@ -23,7 +23,7 @@ pub(crate) fn explained(failure: Failure) -> Failure {
     }
     let meant = about_process(path).or_else(|| about_logs(path));
     match meant {
-        Some(meant) => Failure::Asked(format!(
+        Some(meant) => Failure::Unfulfilled(format!(
             "cannot read {}: there is no such file{meant}",
             path.display()
         )),

@@ -195,14 +195,14 @@ fn refuse_no_time(view: &View, parts: &[(String, Profile)]) -> Result<(), Failur
     };
     if is_since_the_start(view) {
         let longest = runs().map(|run| run.duration_ns).max().unwrap_or(0);
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Unfulfilled(format!(
             "{what} after the start: none of the processes ran so long; the last record of the one that ran longest is at {:.6} s",
             longest as f64 / 1e9
         )));
     }
     let began = runs().map(|run| run.start_wall_ns).min().unwrap_or(0);
     let ended = runs().map(|run| run.start_wall_ns.saturating_add(run.duration_ns));
-    Err(Failure::Asked(format!(
+    Err(Failure::Unfulfilled(format!(
         "{what}: none of the processes ran then; the first began at {}, the last record is of {}",
         utc(began),
         utc(ended.max().unwrap_or(0))

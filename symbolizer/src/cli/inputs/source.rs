@@ -45,7 +45,7 @@ pub(crate) fn need_slabs(measure: Measure, profile: &Profile) -> Result<(), Fail
             "the program's own allocator, in {library}, does not tell which blocks lie together"
         ),
     };
-    Err(Failure::Asked(format!(
+    Err(Failure::Unfulfilled(format!(
         "pinned is not known: {why}; resident, swapped and untouched are known"
     )))
 }

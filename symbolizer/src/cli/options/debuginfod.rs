@@ -98,13 +98,13 @@ impl Servers {
             } else if !word.starts_with("ima:") {
                 // Words on signatures are for elfutils' client; here each file's build-id is
                 // verified.
-                return Err(Failure::Asked(format!(
+                return Err(Failure::Unfulfilled(format!(
                     "{from}: '{word}' begins neither with http:// nor with https://"
                 )));
             }
         }
         if urls.is_empty() {
-            return Err(Failure::Asked(
+            return Err(Failure::Unfulfilled(
                 "--debuginfod: which server? Name one with --debuginfod-urls, or set DEBUGINFOD_URLS"
                     .into(),
             ));
@@ -162,7 +162,9 @@ fn cache_folder() -> Result<PathBuf, Failure> {
         .or_else(|| Some(home?.join(".cache")))
         .map(|caches| caches.join("debuginfod_client"))
         .ok_or_else(|| {
-            Failure::Asked("--debuginfod: no HOME to cache in; set DEBUGINFOD_CACHE_PATH".into())
+            Failure::Unfulfilled(
+                "--debuginfod: no HOME to cache in; set DEBUGINFOD_CACHE_PATH".into(),
+            )
         })
 }
 

@@ -112,7 +112,7 @@ impl SuppressionArgs {
         let text = text_of(path)?;
         let parsed = Suppressions::parse(&text);
         let suppressions = parsed.map_err(|(line, why)| {
-            Failure::Asked(format!("{}, line {line}: {why}", path.display()))
+            Failure::Unfulfilled(format!("{}, line {line}: {why}", path.display()))
         })?;
         Ok(Some((path, suppressions)))
     }
@@ -121,7 +121,7 @@ impl SuppressionArgs {
 /// Returns the text of a file that a person wrote.
 pub(crate) fn text_of(path: &Path) -> Result<String, Failure> {
     let failed = |why: &dyn std::fmt::Display| {
-        Failure::Asked(format!("cannot read {}: {why}", path.display()))
+        Failure::Unfulfilled(format!("cannot read {}: {why}", path.display()))
     };
     let file = RegularFile::open(path).map_err(|error| failed(&error))?;
     let map = file.map().map_err(|error| failed(&error))?;

@@ -52,7 +52,7 @@ impl SymbolArgs {
         let maps = self.perf_map.iter().map(|path| ("--perf-map", path));
         for (option, path) in folders.chain(root).chain(maps) {
             let asked = |why: &dyn std::fmt::Display| {
-                Failure::Asked(format!("{option} {}: {why}", path.display()))
+                Failure::Unfulfilled(format!("{option} {}: {why}", path.display()))
             };
             let meta = std::fs::metadata(path).map_err(|error| asked(&error))?;
             if option == "--perf-map" && meta.is_dir() {

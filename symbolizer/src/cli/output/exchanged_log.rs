@@ -57,7 +57,7 @@ pub(crate) fn refuse_growing(files: &[PathBuf]) -> Result<(), Failure> {
     for path in files {
         let file = open(path)?;
         if may_grow(&file, path) {
-            return Err(Failure::Asked(format!(
+            return Err(Failure::Unfulfilled(format!(
                 "{} is being written: its process runs; a log is compressed when its process has ended",
                 path.display()
             )));
@@ -71,7 +71,7 @@ pub(crate) fn exchange(path: &Path, form: Form) -> Result<Exchange, Failure> {
     let file = open(path)?;
     let old = file.map().map_err(|source| read_failed(path, source))?;
     if !is_log_file(&file) {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Unfulfilled(format!(
             "{}: no record log, compressed or not",
             path.display()
         )));
@@ -82,7 +82,7 @@ pub(crate) fn exchange(path: &Path, form: Form) -> Result<Exchange, Failure> {
     // SAFETY: a question without arguments.
     let user = unsafe { libc::geteuid() };
     if user != 0 && file.meta().uid() != user {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Unfulfilled(format!(
             "{} belongs to another user, whose it would be no longer",
             path.display()
         )));
@@ -107,7 +107,7 @@ pub(crate) fn exchange(path: &Path, form: Form) -> Result<Exchange, Failure> {
     // As it was when it was read, and nobody has begun to write to it.
     let is_same = fs::symlink_metadata(path).is_ok_and(|now| is_same(&now, file.meta()));
     if !is_same || file.is_open_to_write() == Some(true) {
-        return Err(Failure::Asked(format!(
+        return Err(Failure::Unfulfilled(format!(
             "{} has changed while it was read: it stays as it is",
             path.display()
         )));
@@ -144,11 +144,11 @@ fn verify(old: &[u8], new: &Unfinished, path: &Path) -> Result<(), Failure> {
     progress.finish();
     match unpacked {
         Ok(unpacked) if unpacked.damage.is_none() && compared.left.is_empty() => Ok(()),
-        Err(error @ UnpackError::TooLarge { .. }) => Err(Failure::Asked(format!(
+        Err(error @ UnpackError::TooLarge { .. }) => Err(Failure::Unfulfilled(format!(
             "{}: compressed, {error}; it stays as it is",
             path.display()
         ))),
-        _ => Err(Failure::Asked(format!(
+        _ => Err(Failure::Unfulfilled(format!(
             "{}: its compressed form does not give it back; it stays as it is",
             path.display()
         ))),
@@ -190,7 +190,7 @@ fn decompress(old: &[u8], new: &Unfinished, path: &Path) -> Result<(), Failure> 
         }
         Err(error) => error.to_string(),
     };
-    Err(Failure::Asked(format!(
+    Err(Failure::Unfulfilled(format!(
         "{}: {why}; it stays compressed, and other commands read what can be read of it",
         path.display()
     )))

@@ -67,9 +67,9 @@ pub(crate) enum Failure {
     NoSuchCommand { command: String },
     #[error("process {pid}{}: {why}", in_brackets(*pid))]
     Refused { pid: u32, why: String },
-    /// The input does not have what was asked for.
+    /// The request cannot be fulfilled.
     #[error("{0}")]
-    Asked(String),
+    Unfulfilled(String),
     /// The command line makes no sense, whatever the input is.
     #[error("{0}")]
     Senseless(String),

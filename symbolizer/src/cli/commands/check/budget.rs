@@ -73,7 +73,7 @@ impl Budget {
     /// Reads a file.
     pub(super) fn read(path: &Path) -> Result<Budget, Failure> {
         let text = text_of(path)?;
-        let failed = |why: String| Failure::Asked(format!("{}: {why}", path.display()));
+        let failed = |why: String| Failure::Unfulfilled(format!("{}: {why}", path.display()));
         let mut budget = Budget::parse(&text).map_err(failed)?;
         if let (Some(file), Some(folder)) = (&mut budget.suppressions, path.parent()) {
             *file = folder.join(&file);

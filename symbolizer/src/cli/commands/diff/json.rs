@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Change, Diff, DiffSite, Json, Measure, Unlike};
+use heapprof_symbolizer::{Change, Comparability, Diff, DiffSite, Json, Measure};
 use serde::Serialize;
 
 use crate::cli::output::document::VERSION;
@@ -68,7 +68,7 @@ impl Numbers<'_> {
 pub(super) fn write(
     diff: &Diff,
     changes: &[(&DiffSite, &Change)],
-    unlike: &Unlike,
+    comparability: &Comparability,
     metric: Measure,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -84,11 +84,15 @@ pub(super) fn write(
     });
     let document = Document {
         version: VERSION,
-        complete: !unlike.is_incomplete,
+        complete: !comparability.is_incomplete,
         metric: metric.name(),
         unit: metric.unit(),
-        remarks: unlike.programs.iter().chain(&unlike.remarks).collect(),
-        caveats: &unlike.caveats,
+        remarks: comparability
+            .programs
+            .iter()
+            .chain(&comparability.remarks)
+            .collect(),
+        caveats: &comparability.caveats,
         total: Numbers::of(&diff.total),
         sites: sites.collect(),
     };

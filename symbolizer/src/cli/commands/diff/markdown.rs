@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Change, Count, Diff, DiffSite, Measure, Printable, SourceLine, Unlike};
+use heapprof_symbolizer::{
+    Change, Comparability, Count, Diff, DiffSite, Measure, Printable, SourceLine,
+};
 
 use crate::cli::commands::diff::signed::{Signed, standard_error, z_of};
 
@@ -11,7 +13,7 @@ pub(super) fn write(
     diff: &Diff,
     changes: &[(&DiffSite, &Change)],
     hidden: usize,
-    unlike: &Unlike,
+    comparability: &Comparability,
     metric: Measure,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -54,8 +56,8 @@ pub(super) fn write(
     if hidden > 0 {
         writeln!(out, "\n… and {} more", Count(hidden as u64))?;
     }
-    let remarks = unlike.programs.iter().chain(&unlike.remarks);
-    for (number, remark) in remarks.chain(&unlike.caveats).enumerate() {
+    let remarks = comparability.programs.iter().chain(&comparability.remarks);
+    for (number, remark) in remarks.chain(&comparability.caveats).enumerate() {
         if number == 0 {
             writeln!(out)?;
         }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::{Earlier, Explanation, Finding, Json, Outlook, Profile};
+use heapprof_symbolizer::{Explanation, Finding, Json, Outlook, PastBeforeDetail, Profile};
 use serde::Serialize;
 
 use crate::cli::output::document::Head;
@@ -119,18 +119,18 @@ impl<'a> From<&'a Finding> for FindingLine<'a> {
             rises: it.rises,
             samples: it.samples,
             judged_until_ns: it.until_ns,
-            coarse: it.earlier.map(|earlier| match earlier {
-                Earlier::Grown { since_ns, before } => Coarse {
+            coarse: it.past_before_detail.map(|past| match past {
+                PastBeforeDetail::Grown { since_ns, before } => Coarse {
                     what: "grown since",
                     time_ns: since_ns,
                     in_use_bytes: Some(before),
                 },
-                Earlier::Fallen { time_ns, bytes } => Coarse {
+                PastBeforeDetail::Fallen { time_ns, bytes } => Coarse {
                     what: "fallen since",
                     time_ns,
                     in_use_bytes: Some(bytes),
                 },
-                Earlier::NotKnown { until_ns } => Coarse {
+                PastBeforeDetail::NotKnown { until_ns } => Coarse {
                     what: "not known until",
                     time_ns: until_ns,
                     in_use_bytes: None,

@@ -141,12 +141,12 @@ struct Damages<'a> {
     unknown_stacks: u64,
     implausible: u64,
     missing_frames: u64,
-    torn: Option<Torn>,
+    torn: Option<TornEnd>,
     places: Vec<Damaged<'a>>,
 }
 
 #[derive(Serialize)]
-struct Torn {
+struct TornEnd {
     offset: u64,
     unused_bytes: u64,
     unchecked_bytes: u64,
@@ -218,12 +218,12 @@ struct Names {
     by_debug_information: u64,
     by_symbols: u64,
     unnamed: u64,
-    tried: Vec<Tried>,
+    tried: Vec<Attempt>,
     reasons: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Tried {
+struct Attempt {
     path: String,
     outcome: String,
 }
@@ -263,7 +263,7 @@ pub(super) fn write(
             unknown_stacks: account.unknown_stacks,
             implausible: account.implausible,
             missing_frames: account.missing_frames,
-            torn: account.torn.map(|(offset, unused_bytes)| Torn {
+            torn: account.torn.map(|(offset, unused_bytes)| TornEnd {
                 offset,
                 unused_bytes,
                 unchecked_bytes: account.unchecked_bytes,
@@ -398,7 +398,7 @@ fn modules<'a>(profile: &'a Profile, symbols: &Symbols, coverage: &Coverage) -> 
             by_symbols: report.quality.by_symbols,
             unnamed: report.quality.unresolved,
             tried: (report.tried.iter())
-                .map(|(path, outcome)| Tried {
+                .map(|(path, outcome)| Attempt {
                     path: path.display().to_string(),
                     outcome: outcome.to_string(),
                 })

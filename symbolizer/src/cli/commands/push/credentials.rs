@@ -60,6 +60,6 @@ impl CredentialArgs {
 fn read(option: &str, path: Option<&PathBuf>) -> Result<Option<String>, Failure> {
     let Some(path) = path else { return Ok(None) };
     let text = fs::read_to_string(path)
-        .map_err(|error| Failure::Asked(format!("{option} {}: {error}", path.display())))?;
+        .map_err(|error| Failure::Unfulfilled(format!("{option} {}: {error}", path.display())))?;
     Ok(Some(text))
 }

@@ -35,9 +35,9 @@ pub(super) fn print(
         PrintLog::Program => match &records.log {
             Some(log) => writeln!(out, "{}", log.display()).map_err(Failure::Stdout),
             None if records.of_children.is_empty() => {
-                Err(Failure::Asked("no log was written".into()))
+                Err(Failure::Unfulfilled("no log was written".into()))
             }
-            None => Err(Failure::Asked(
+            None => Err(Failure::Unfulfilled(
                 "the program itself left no log; --print-log=all prints the others".into(),
             )),
         },
