@@ -27,7 +27,7 @@ impl Line {
     }
 }
 
-fn every(interval: u64) -> Regime {
+fn regime_of(interval: u64) -> Regime {
     Regime {
         interval,
         record_over: 0,
@@ -139,7 +139,7 @@ fn estimates_stay_sound_under_a_budget() {
     for run in 0..RUNS {
         let mut random = Rng::new(run.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x77);
         let mut budget = Budget::new(60, 200, 0);
-        let mut lines = [1, 2].map(|n| Line::new(run ^ n << 40, every(budget.interval())));
+        let mut lines = [1, 2].map(|n| Line::new(run ^ n << 40, regime_of(budget.interval())));
         let (mut estimate, mut blocks, mut bytes) = (Estimate::default(), 0.0, 0.0);
         let mut in_a_second = 0;
         for tick in 0..600u64 {
@@ -150,7 +150,7 @@ fn estimates_stay_sound_under_a_budget() {
                 blocks += 1.0;
                 bytes += size as f64;
                 let line = &mut lines[(random.next_u64() % 2) as usize];
-                if let Some(interval) = line.lay(size, every(budget.interval())) {
+                if let Some(interval) = line.lay(size, regime_of(budget.interval())) {
                     estimate.add(&Weight::of(size, interval));
                     budget.sampled(interval);
                     in_a_second += u64::from(tick >= 500);
@@ -185,9 +185,9 @@ fn pieces_do_not_change_the_probability() {
     .into_iter()
     .enumerate()
     {
-        let mut line = Line::new(31 + i as u64, every(interval));
+        let mut line = Line::new(31 + i as u64, regime_of(interval));
         let hits = (0..blocks)
-            .filter(|_| line.lay(size, every(interval)).is_some())
+            .filter(|_| line.lay(size, regime_of(interval)).is_some())
             .count();
         let p = -(-(size as f64) / interval as f64).exp_m1();
         let n = blocks as f64;
@@ -199,9 +199,9 @@ fn pieces_do_not_change_the_probability() {
 #[test]
 fn a_change_takes_effect_within_a_piece_whatever_the_interval_was() {
     for seed in 0..200 {
-        let mut line = Line::new(seed, every(1 << 40));
+        let mut line = Line::new(seed, regime_of(1 << 40));
         let mut laid = 0u64;
-        while line.lay(1000, every(1)) != Some(1) {
+        while line.lay(1000, regime_of(1)) != Some(1) {
             laid += 1000;
             assert!(laid <= (4 << 20) + 1000, "not after {laid} bytes");
         }
@@ -211,10 +211,10 @@ fn a_change_takes_effect_within_a_piece_whatever_the_interval_was() {
 #[test]
 fn stopped_samples_nothing_and_is_soon_left() {
     for seed in 0..200 {
-        let mut line = Line::new(seed, every(1));
+        let mut line = Line::new(seed, regime_of(1));
         assert!((0..10_000).all(|_| line.lay(5000, Regime::STOPPED).is_none()));
         let mut laid = 0u64;
-        while line.lay(16, every(1)).is_none() {
+        while line.lay(16, regime_of(1)).is_none() {
             laid += 16;
             assert!(laid <= 16 << 10, "not after {laid} bytes");
         }

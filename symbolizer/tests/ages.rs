@@ -2,7 +2,8 @@
 
 use crate::common::encoded::{alloc, free, stack, start};
 use crate::common::history::{
-    ByStack, MS, S, Truth, US, asked, by_stack, folder, json, moment, ok, play, server, steps, view,
+    ByStack, MS, S, Truth, US, by_stack, folder, json, moment, ok, play, server, server_file,
+    steps, view,
 };
 use crate::common::{heapprof, stderr, write};
 use heapprof_core::{Estimate, SizeClass, Weight};
@@ -177,7 +178,7 @@ fn ages_go_back_to_before_what_is_kept_of_a_log_that_rotates() {
 
 #[test]
 fn the_command_line_takes_an_age_and_says_so() {
-    let (_folder, log, _) = asked(1);
+    let (_folder, log, _) = server_file(1);
     let top = ok(&["top", &log, "--older-than", "6s", "--at", "7s"]);
     let view = "view: in use at 7.000000 s, and for at least 6 s then";
     assert!(top.contains(view), "{top}");

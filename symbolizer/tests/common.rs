@@ -238,7 +238,7 @@ impl LogBuilder {
     }
 
     /// The log as it is so far, to be continued.
-    pub(crate) fn so_far(&mut self) -> Vec<u8> {
+    pub(crate) fn current_bytes(&mut self) -> Vec<u8> {
         self.flush();
         self.bytes.clone()
     }

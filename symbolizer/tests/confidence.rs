@@ -1,12 +1,12 @@
 //! The errors of estimates: stated wherever numbers are, adding up, and as large as they say.
 
-use crate::common::history::{History, MS, asked, json, moment, ok, view};
+use crate::common::history::{History, MS, json, moment, ok, server_file, view};
 use crate::common::{heapprof, stdout};
 use heapprof_symbolizer::{Moment, View};
 
 #[test]
 fn confidence_is_stated_wherever_numbers_are() {
-    let (folder, file, _) = asked(4096);
+    let (folder, file, _) = server_file(4096);
     // 99 %: 4.61 intervals unseen, 2.576 standard errors; 50 %: 0.69 and 0.674.
     for (percent, unseen, errors) in [
         ("99", 4.605_17, 2.575_83),
@@ -119,7 +119,7 @@ fn the_errors_that_a_dump_states_are_in_json() {
 /// A parent's variance is the sum of its children's, and that of two logs' difference of the two.
 #[test]
 fn errors_add_up_call_trees() {
-    let (_folder, file, _) = asked(4096);
+    let (_folder, file, _) = server_file(4096);
     let top = json(&["top", &file, "--json", "--cum", "-n", "0"]);
     let total = top["standard_errors"]["in-use-bytes"].as_f64().unwrap();
     let sites = top["sites"].as_array().unwrap();
@@ -141,7 +141,7 @@ fn errors_add_up_call_trees() {
 
 #[test]
 fn errors_are_shown_and_few_samples_marked() {
-    let (_folder, file, _) = asked(4096);
+    let (_folder, file, _) = server_file(4096);
     let text = ok(&["top", &file]);
     assert!(text.contains("± is the 95 % interval"), "{text}");
     assert!(text.contains("~ rests on fewer than 10 samples"), "{text}");
@@ -155,7 +155,7 @@ fn errors_are_shown_and_few_samples_marked() {
     let info = ok(&["info", &file]);
     // 3.0 × 4096 bytes
     assert!(info.contains("could still hold up to 12.0 KiB"), "{info}");
-    let exact = ok(&["top", &asked(1).1]);
+    let exact = ok(&["top", &server_file(1).1]);
     assert!(!exact.contains('±'), "{exact}");
 }
 

@@ -33,7 +33,7 @@ fn names_come_from_a_server_once_and_then_from_the_cache() {
     let symbols = world.ask(&client);
     assert_eq!(lines(&symbols, world.call), COMPLETE, "{}", symbols.report);
     assert_eq!(client.account().from_cache, 1);
-    assert_eq!(server.asked(), [world.path.as_str()]);
+    assert_eq!(server.requested_paths(), [world.path.as_str()]);
 }
 
 #[test]
@@ -56,12 +56,12 @@ fn what_no_server_has_is_not_asked_for_again() {
         (1, 0)
     );
     assert_eq!(world.cached(), ["debuginfo 0"]);
-    assert_eq!(server.asked().len(), 2, "each server once");
+    assert_eq!(server.requested_paths().len(), 2, "each server once");
 
     let symbols = world.ask(&world.client(&[&server.url]));
     let report = symbols.report.to_string();
     assert!(report.contains("not asked again"), "{report}");
-    assert_eq!(server.asked().len(), 2);
+    assert_eq!(server.requested_paths().len(), 2);
 }
 
 #[test]
@@ -75,7 +75,10 @@ fn an_absence_is_only_remembered_when_every_server_said_so() {
     assert_eq!(world.cached(), [] as [String; 0]);
     // Within a run nobody is asked twice all the same: a library may have been loaded fifty times.
     assert_eq!(world.ask(&client).report.to_string(), report);
-    assert_eq!((failing.asked().len(), client.account().failed), (1, 1));
+    assert_eq!(
+        (failing.requested_paths().len(), client.account().failed),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -212,7 +215,11 @@ fn redirects_are_followed_a_few_times() {
         );
     });
     world.fails(world.settings(&[&looping.url]), "redirect");
-    assert!(looping.asked().len() < 10, "{:?}", looping.asked());
+    assert!(
+        looping.requested_paths().len() < 10,
+        "{:?}",
+        looping.requested_paths()
+    );
 
     // To what is no web address at all.
     let astray = Server::answering(|_, stream| {
@@ -276,7 +283,11 @@ fn a_server_that_is_slow_in_any_way_costs_the_limit_once() {
             let took = start.elapsed();
             assert!(took < Duration::from_secs(15), "{what}, {scheme}: {took:?}");
             assert_eq!(world.cached(), [] as [String; 0], "{what}");
-            assert!(server.asked().len() <= 1, "{what}: {:?}", server.asked());
+            assert!(
+                server.requested_paths().len() <= 1,
+                "{what}: {:?}",
+                server.requested_paths()
+            );
         }
     }
 }
@@ -363,5 +374,5 @@ fn without_a_build_id_nobody_is_asked() {
         };
         let _ = resolve_module(&module, &[0x1000], &search);
     }
-    assert_eq!(server.asked(), [] as [String; 0]);
+    assert_eq!(server.requested_paths(), [] as [String; 0]);
 }

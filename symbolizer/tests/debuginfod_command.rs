@@ -30,7 +30,7 @@ fn nobody_is_asked_without_the_option() {
     let log = world.log();
     let output = world.heapprof(&["top", &log], &env);
     assert!(output.status.success(), "{}", stderr(&output));
-    assert_eq!(server.asked(), [] as [String; 0]);
+    assert_eq!(server.requested_paths(), [] as [String; 0]);
     assert!(
         !stdout(&output).contains("program.c:"),
         "{}",
@@ -45,7 +45,7 @@ fn nobody_is_asked_without_the_option() {
         stdout(&output)
     );
     assert_eq!(stderr(&output), "");
-    assert_eq!(server.asked(), [world.path.as_str()]);
+    assert_eq!(server.requested_paths(), [world.path.as_str()]);
 
     // elfutils would take that for one byte.
     let with_unit = [env[0], ("DEBUGINFOD_MAXSIZE", "1G")];
@@ -202,7 +202,7 @@ fn https_is_spoken_certificates_are_checked_and_http_is_no_way_out() {
     let text = stdout(&output);
     assert!(text.contains("1 failed"), "{text}");
     assert!(text.contains("https only"), "{text}");
-    assert_eq!(open_to_all.asked(), [] as [String; 0]);
+    assert_eq!(open_to_all.requested_paths(), [] as [String; 0]);
 }
 
 fn until(what: &str, condition: impl Fn() -> bool) {

@@ -120,7 +120,7 @@ impl<'de> Visitor<'de> for Once {
 }
 
 /// Leaves of a document by their paths; of each its types.
-fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+fn collect_leaves(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
     let mut leaf = |kind| {
         found.entry(path.to_owned()).or_default().insert(kind);
     };
@@ -134,12 +134,12 @@ fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'sta
         Value::Array(all) if path == "tree.children" => {
             for node in all {
                 leaf_node(found);
-                leaves(node, "tree", found);
+                collect_leaves(node, "tree", found);
             }
         }
         Value::Array(all) => {
             for one in all {
-                leaves(one, &format!("{path}[]"), found);
+                collect_leaves(one, &format!("{path}[]"), found);
             }
         }
         Value::Object(keys) => {
@@ -148,7 +148,7 @@ fn leaves(value: &Value, path: &str, found: &mut BTreeMap<String, BTreeSet<&'sta
                     "" => key.clone(),
                     path => format!("{path}.{key}"),
                 };
-                leaves(value, &path, found);
+                collect_leaves(value, &path, found);
             }
         }
     }
@@ -279,7 +279,7 @@ fn are_documented(section: &str, documents: &[Value]) {
 pub(crate) fn are_documented_but(section: &str, documents: &[Value], excused: &[&str]) {
     let mut seen = BTreeMap::new();
     for document in documents {
-        leaves(document, "", &mut seen);
+        collect_leaves(document, "", &mut seen);
     }
     holds(section, &seen, excused);
 }
@@ -300,7 +300,7 @@ fn conforms_with(section: &str, commands: &[&[&str]], files: &[PathBuf]) {
             let output = heapprof(&[*command, &[file.as_str()]].concat());
             assert!(output.status.success(), "{command:?}: {}", stderr(&output));
             let document = parsed(&stdout(&output));
-            leaves(&document, "", &mut seen);
+            collect_leaves(&document, "", &mut seen);
         }
     }
     holds(section, &seen, &NOT_MADE_HERE);
@@ -700,10 +700,10 @@ fn processes_of_serve() {
     );
     let stack = log.stack(&[0x1]);
     log.alloc(stack, 1000);
-    let mut damaged = log.so_far();
+    let mut damaged = log.current_bytes();
     damaged.extend(b"no frame");
     write(folder.path(), "damaged.heaplog", &damaged);
-    write(folder.path(), "running.heaplog", &log.so_far());
+    write(folder.path(), "running.heaplog", &log.current_bytes());
     write(folder.path(), "foreign.heaplog", b"no log");
     let server = crate::serve::Server::of(&[folder.path()]);
     // The growth is that between two moments.

@@ -1,6 +1,6 @@
 //! `--fail-above`: for tests that watch over memory.
 
-use crate::common::history::{History, S, asked, folder};
+use crate::common::history::{History, S, folder, server_file};
 use crate::common::processes::begin;
 use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 use heapprof_format::{Counter, Start};
@@ -15,7 +15,7 @@ fn status(args: &[&str]) -> (i32, String) {
 /// At its end the server has 102,500 bytes in use in 105 blocks; at most it had 1,150,001.
 #[test]
 fn an_exact_number_is_above_its_limit_or_not() {
-    let (_folder, log, _) = asked(1);
+    let (_folder, log, _) = server_file(1);
     for (metric, just, above) in [
         ("in-use-bytes", "102500", "102499"),
         ("in-use-objects", "105", "104"),
@@ -54,7 +54,7 @@ fn an_exact_number_is_above_its_limit_or_not() {
 
 #[test]
 fn growth_within_a_log_is_limited_by_bytes_or_by_a_share() {
-    let (_folder, log, _) = asked(1);
+    let (_folder, log, _) = server_file(1);
     // 2,500 bytes came after the marker; 100,000 were there.
     let diff = |limit: &str| {
         let args = ["diff", &log, "--at", "4500ms", "--at", "end"];
@@ -173,7 +173,7 @@ fn of_what_no_sample_was_seen_there_may_be_some() {
 /// A gate does not pass on what is missing.
 #[test]
 fn a_log_that_is_cut_or_damaged_or_empty_cannot_be_judged() {
-    let (folder, log, _) = asked(1);
+    let (folder, log, _) = server_file(1);
     let bytes = std::fs::read(&log).unwrap();
     let cut = write(folder.path(), "cut.heaplog", &bytes[..bytes.len() - 40]);
     let mut damaged = bytes.clone();
@@ -218,7 +218,7 @@ fn a_log_that_is_cut_or_damaged_or_empty_cannot_be_judged() {
 /// No form says "exact" of a log that lacks something, and each JSON document says that it does.
 #[test]
 fn nothing_is_exact_of_a_log_that_is_damaged() {
-    let (folder, log, _) = asked(1);
+    let (folder, log, _) = server_file(1);
     let mut bytes = std::fs::read(&log).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x55;
@@ -291,7 +291,7 @@ fn a_limit_that_is_none_is_refused() {
 #[test]
 fn a_pipe_that_is_closed_hides_nothing() {
     use std::process::{Command, Stdio};
-    let (_folder, log, _) = asked(1);
+    let (_folder, log, _) = server_file(1);
     let mut child = Command::new(env!("CARGO_BIN_EXE_heapprof"))
         .args(["top", &log, "--fail-above", "1"])
         .stdout(Stdio::piped())

@@ -76,7 +76,7 @@ impl Server {
     }
 
     /// The paths that were asked for.
-    pub(crate) fn asked(&self) -> Vec<String> {
+    pub(crate) fn requested_paths(&self) -> Vec<String> {
         self.asked.lock().expect("no test panics there").clone()
     }
 }

@@ -1,6 +1,6 @@
 //! The past in a log, besides the four numbers: peaks, temporary blocks, heaptime, slack, growth.
 
-use crate::common::history::{MS, S, STACKS, US, asked, json, ok, own, play, steps};
+use crate::common::history::{MS, S, STACKS, US, json, ok, own, play, server_file, steps};
 use crate::common::{LogBuilder, heapprof, stderr, stdout};
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{Reading, profile_of_view};
@@ -50,7 +50,7 @@ proptest! {
 
 #[test]
 fn top_shows_what_the_past_tells() {
-    let (_folder, file, _) = asked(1);
+    let (_folder, file, _) = server_file(1);
     assert_eq!(own(&file, "peak"), [1_000_001.0, 100_000.0, 50_000.0]);
     assert_eq!(own(&file, "temporary"), [3_000_001.0]);
     assert_eq!(own(&file, "temporary-objects"), [3.0]);
@@ -79,7 +79,7 @@ fn top_shows_what_the_past_tells() {
 /// JSON and CSV have the lifetimes of the table. A number that is no sum has no total there.
 #[test]
 fn lifetimes_say_on_what_they_rest_in_every_form() {
-    let (_folder, file, _) = asked(1);
+    let (_folder, file, _) = server_file(1);
     let document: serde_json::Value =
         serde_json::from_str(&ok(&["top", &file, "-m", "lifetime", "--json", "-n", "0"])).unwrap();
     assert!(document["total"].is_null() && document["total_error"].is_null());
@@ -127,7 +127,7 @@ fn pprof_has_the_four_first_and_then_the_past() {
     use heapprof_symbolizer::export::pprof::proto;
     use prost::Message;
     use std::io::Read;
-    let (folder, file, _) = asked(1);
+    let (folder, file, _) = server_file(1);
     let out = folder.path().join("x.pb.gz");
     ok(&["export", &file, "-f", "pprof", "-o", out.to_str().unwrap()]);
     let bytes = std::fs::read(&out).unwrap();
@@ -180,7 +180,7 @@ fn pprof_has_the_four_first_and_then_the_past() {
 /// Ten seconds in which stack 3 leaks 500 bytes a second from the fifth on, and stack 1 gives back.
 #[test]
 fn growth_is_a_slope_with_its_error() {
-    let (_folder, file, truth) = asked(1);
+    let (_folder, file, truth) = server_file(1);
     // By definition: the slope of the least-squares line through the curve, in steps of a
     // millisecond.
     let slope = |stack: u32, from: u64, to: u64| {
@@ -228,7 +228,7 @@ fn growth_is_a_slope_with_its_error() {
     let text = ok(&["top", &file, "-m", "growth"]);
     assert!(text.contains("exact") && text.contains('-'), "{text}");
     // Sampled: 5 small blocks of the leak make no growth that is sure.
-    let (_folder, file, _) = asked(4096);
+    let (_folder, file, _) = server_file(4096);
     let text = ok(&["top", &file, "-m", "growth"]);
     assert!(text.contains("noise") && text.contains("± "), "{text}");
 }
@@ -346,7 +346,7 @@ fn a_burst_at_the_end_is_late() {
 /// its own part and its children.
 #[test]
 fn trees_show_what_the_past_tells() {
-    let (_folder, file, _) = asked(1);
+    let (_folder, file, _) = server_file(1);
     for metric in [
         "peak",
         "peak-objects",
@@ -410,7 +410,7 @@ fn trees_show_what_the_past_tells() {
 
 #[test]
 fn every_metric_of_the_past_is_exported_where_there_is_a_place_for_it() {
-    let (folder, file, _) = asked(1);
+    let (folder, file, _) = server_file(1);
     let export = |format: &str, metric: &str| ok(&["export", &file, "-f", format, "-m", metric]);
     let folded = |metric: &str| -> u64 {
         let text = export("folded", metric);

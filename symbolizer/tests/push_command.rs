@@ -631,7 +631,7 @@ fn a_process_that_runs_and_allocates_nothing_is_sent_each_time() {
     let stack = log.stack(&[0x1]);
     log.alloc(stack, 1000);
     let folder = tempfile::tempdir().expect("a folder");
-    write(folder.path(), "a.heaplog", &log.so_far());
+    write(folder.path(), "a.heaplog", &log.current_bytes());
     let (server, taken) = receiver();
     let path = folder.path().to_str().expect("a name");
     let child = command(&["--every", "100ms", "-f", "otlp", "--to", &server.url, path])
@@ -700,7 +700,7 @@ fn names_are_looked_up_once() {
     let mut log = LogBuilder::new(1);
     log.stack(&[0x1005]);
     log.alloc(0, 100);
-    let path = write(folder.path(), "a.heaplog", &log.so_far());
+    let path = write(folder.path(), "a.heaplog", &log.current_bytes());
     let (server, taken) = receiver();
     let mut command = command(&["--to", &server.url, "-f", "pyroscope-push", "--symbolize"]);
     let child = command
@@ -723,7 +723,7 @@ fn names_are_looked_up_once() {
     log.stack(&[0x2005, 0x1006]);
     log.alloc(1, 10);
     log.alloc(0, 10);
-    std::fs::write(&path, log.so_far()).expect("a longer log");
+    std::fs::write(&path, log.current_bytes()).expect("a longer log");
     wait_for("another message", || message(1).is_some());
     let second = message(1).expect("two");
     assert!(second.contains("first_function") && second.contains("second_function"));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::encoded::{alloc, free, stack, start};
-use crate::common::history::{ByStack, History, MS, S, STACKS, asked, folder, json, ok};
+use crate::common::history::{ByStack, History, MS, S, STACKS, folder, json, ok, server_file};
 use crate::common::processes::{begin, load, put};
 use crate::common::{LogBuilder, heapprof, stderr, write};
 use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Record};
@@ -75,7 +75,7 @@ const STEPS: usize = 20;
 
 #[test]
 fn the_page_has_the_heap_at_every_moment() {
-    let (_folder, log, truth) = asked(1);
+    let (_folder, log, truth) = server_file(1);
     let said = report(&log, &["--steps", "20"]);
     let moments = said["moments"].as_array().unwrap();
     assert_eq!(
@@ -108,7 +108,7 @@ fn the_page_has_the_heap_at_every_moment() {
 
 #[test]
 fn views_are_what_they_say() {
-    let (_folder, log, truth) = asked(1);
+    let (_folder, log, truth) = server_file(1);
     let said = report(&log, &["--steps", "20"]);
     // From 5 s to the end: the requests are gone, the leak goes on.
     let (before, after) = (truth.at(5 * S), truth.at(10 * S));
@@ -150,7 +150,7 @@ fn views_are_what_they_say() {
 /// Found stacks are shown alone, or left out. Sums, errors, sites and tree are of the stacks shown.
 #[test]
 fn what_is_found_alone_or_left_out() {
-    let (folder, log, _) = asked(4096);
+    let (folder, log, _) = server_file(4096);
     let map = folder.path().join("perf.map");
     std::fs::write(
         &map,
@@ -199,7 +199,7 @@ fn what_is_found_alone_or_left_out() {
 /// A link to what is chosen chooses it, and a link to what this page has not, nothing.
 #[test]
 fn a_link_leads_to_what_was_chosen() {
-    let (_folder, log, _) = asked(1);
+    let (_folder, log, _) = server_file(1);
     let said = report(&log, &["--steps", "20"]);
     let chosen = |more: Value| {
         let mut all = serde_json::json!({"view": "grown", "unit": "blocks", "a": 1, "b": 20});
@@ -222,7 +222,7 @@ fn a_link_leads_to_what_was_chosen() {
 /// The largest are shown with their callers; nothing is missing from any site.
 #[test]
 fn stacks_whose_callers_are_left_out_are_at_their_sites() {
-    let (_folder, log, truth) = asked(1);
+    let (_folder, log, truth) = server_file(1);
     let said = report(&log, &["--steps", "20", "--stacks", "2"]);
     let groups = said["data"]["groups"].as_array().unwrap();
     assert_eq!(groups.len(), 4, "here each stack has a site of its own");
@@ -239,7 +239,7 @@ fn stacks_whose_callers_are_left_out_are_at_their_sites() {
 
 #[test]
 fn sampled_numbers_have_their_errors() {
-    let (_folder, log, _) = asked(4096);
+    let (_folder, log, _) = server_file(4096);
     let said = report(&log, &["--steps", "20"]);
     let timeline = json(&["timeline", &log, "--steps", "20", "--json"]);
     for step in 0..STEPS {
@@ -329,7 +329,7 @@ fn a_name_ends_no_script() {
 
 #[test]
 fn the_page_is_beside_nobody_and_over_nothing() {
-    let (folder, log, _) = asked(1);
+    let (folder, log, _) = server_file(1);
     let program = env!("CARGO_BIN_EXE_heapprof");
     let run = |args: &[&str]| {
         let mut command = Command::new(program);
@@ -373,7 +373,7 @@ fn the_page_is_beside_nobody_and_over_nothing() {
 /// As the command line writes them.
 #[test]
 fn bytes_are_written_as_everywhere() {
-    let (_folder, log, _) = asked(1);
+    let (_folder, log, _) = server_file(1);
     let said = report(&log, &[]);
     let values = [
         0.0,
@@ -429,7 +429,7 @@ fn a_page_of_several_processes_is_of_all_of_them() {
 #[test]
 fn the_pages_policy_names_its_script_and_its_style_by_their_hashes() {
     let folder = folder();
-    let (_log_folder, log, _) = asked(1);
+    let (_log_folder, log, _) = server_file(1);
     let path = folder.path().join("page.html");
     ok(&["report", &log, "-o", path.to_str().unwrap()]);
     let page = std::fs::read_to_string(&path).unwrap();

@@ -169,7 +169,7 @@ fn the_waterfall_of_a_moment_is_that_of_rss() {
             assert_eq!(memory["resident"], sum);
         }
     }
-    let (_folder, plain, _) = history::asked(1);
+    let (_folder, plain, _) = history::server_file(1);
     assert_eq!(report(&plain, &[])["data"]["memory"], Value::Null);
 }
 

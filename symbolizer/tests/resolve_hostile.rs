@@ -20,7 +20,7 @@ impl Numbers {
     }
 }
 
-fn asked(fixture: &Fixture) -> Vec<u64> {
+fn queried_addresses(fixture: &Fixture) -> Vec<u64> {
     let main = fixture.address_of("program", "main");
     (0x1000..main + 0x400)
         .step_by(3)
@@ -43,7 +43,7 @@ fn damaged_files_are_answered() {
     ] {
         let fixture = Fixture::new();
         fixture.compile(name, text, flags);
-        let svmas = asked(&fixture);
+        let svmas = queried_addresses(&fixture);
         let split = flags.contains(&"-gsplit-dwarf");
         let victim = if split { "program.dwo" } else { "program" };
         if split {

@@ -164,7 +164,7 @@ fn a_log_that_grows_is_fetched_as_go_has_it() {
     let path = folder.path().join("a.heaplog");
     let mut log = growing();
     log.alloc(0, 1000);
-    fs::write(&path, log.so_far()).unwrap();
+    fs::write(&path, log.current_bytes()).unwrap();
     let server = Server::of(&[folder.path()]);
     server.until("/debug/pprof/", "heap?pid=77");
     let heap = server.pprof("/debug/pprof/heap?gc=1");
@@ -179,7 +179,7 @@ fn a_log_that_grows_is_fetched_as_go_has_it() {
     let allocs = server.pprof("/debug/pprof/allocs?pid=77&debug=0");
     assert_eq!(sample_types(&allocs), (order.to_vec(), "alloc_space"));
     log.alloc(0, 500);
-    fs::write(&path, log.so_far()).unwrap();
+    fs::write(&path, log.current_bytes()).unwrap();
     assert_eq!(sums(&server.pprof("/debug/pprof/heap")), [2, 1500, 2, 1500]);
     let (status, text) = server.get("/debug/pprof/heap?debug=1");
     assert_eq!(status, 200);
@@ -209,7 +209,7 @@ fn a_difference_has_what_came_and_went_meanwhile() {
     let path = folder.path().join("a.heaplog");
     let mut log = growing();
     let first = log.alloc(0, 1000);
-    fs::write(&path, log.so_far()).unwrap();
+    fs::write(&path, log.current_bytes()).unwrap();
     let server = Server::of(&[folder.path()]);
     server.until("/debug/pprof/", "heap?pid=77");
     let delta = std::thread::scope(|scope| {
@@ -217,7 +217,7 @@ fn a_difference_has_what_came_and_went_meanwhile() {
         std::thread::sleep(Duration::from_secs(2));
         log.alloc(0, 900);
         log.free(first);
-        fs::write(&path, log.so_far()).unwrap();
+        fs::write(&path, log.current_bytes()).unwrap();
         asked.join().unwrap()
     });
     assert_eq!(sums(&delta), [1, 900, 0, -100]);
@@ -235,7 +235,7 @@ fn several_processes_are_listed_measured_and_chosen() {
         "c.0001.heaplog",
         "c.heaplog",
     ] {
-        fs::write(folder.path().join(name), log.so_far()).unwrap();
+        fs::write(folder.path().join(name), log.current_bytes()).unwrap();
     }
     fs::write(folder.path().join("foreign.heaplog"), "no log").unwrap();
     let server = Server::of(&[folder.path()]);
@@ -282,7 +282,7 @@ fn a_log_that_is_named_in_several_ways_is_one_process() {
     let folder = tempfile::tempdir().unwrap();
     let mut log = growing();
     log.alloc(0, 1000);
-    fs::write(folder.path().join("a.heaplog"), log.so_far()).unwrap();
+    fs::write(folder.path().join("a.heaplog"), log.current_bytes()).unwrap();
     let beside = tempfile::tempdir().unwrap();
     let link = beside.path().join("link");
     std::os::unix::fs::symlink(folder.path(), &link).unwrap();
@@ -300,7 +300,7 @@ fn a_log_whose_name_is_no_utf8_is_followed() {
     let mut log = growing();
     log.alloc(0, 1000);
     let name = std::ffi::OsStr::from_bytes(b"heapprof.gr\xfcn.1.heaplog");
-    fs::write(folder.path().join(name), log.so_far()).unwrap();
+    fs::write(folder.path().join(name), log.current_bytes()).unwrap();
     let server = Server::of(&[folder.path()]);
     server.until("/processes", "heapprof.gr\u{fffd}n.1.heaplog");
     let metrics = server.until("/metrics", "heapprof_serve_running 1");
@@ -312,7 +312,7 @@ fn requests_of_other_sites_and_without_the_right_token_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut log = growing();
     log.alloc(0, 1000);
-    fs::write(folder.path().join("a.heaplog"), log.so_far()).unwrap();
+    fs::write(folder.path().join("a.heaplog"), log.current_bytes()).unwrap();
     let server = Server::of(&[folder.path()]);
     server.until("/metrics", "heapprof_serve_running 1");
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
@@ -382,7 +382,7 @@ fn the_report_is_that_of_heapprof_report() {
     let path = folder.path().join("a.heaplog");
     let mut log = growing();
     log.alloc(0, 1000);
-    fs::write(&path, log.so_far()).unwrap();
+    fs::write(&path, log.current_bytes()).unwrap();
     let server = Server::of(&[folder.path()]);
     server.until("/metrics", "heapprof_serve_running 1");
     let targets: serde_json::Value = serde_json::from_str(&server.get("/targets").1).unwrap();
@@ -457,7 +457,7 @@ fn logs_that_are_replaced_cut_and_damaged_stay_readable() {
     let path = folder.path().join("a.heaplog");
     let mut log = growing();
     log.alloc(0, 1000);
-    let mut bytes = log.so_far();
+    let mut bytes = log.current_bytes();
     fs::write(&path, &bytes).unwrap();
     let server = Server::of(&[&path]);
     server.until("/metrics", "heapprof_serve_running 1");
@@ -465,7 +465,7 @@ fn logs_that_are_replaced_cut_and_damaged_stay_readable() {
     // Damage, and an intact frame behind it.
     let intact = bytes.len();
     log.alloc(0, 300);
-    let longer = log.so_far();
+    let longer = log.current_bytes();
     bytes.extend(b"damage");
     bytes.extend(&longer[intact..]);
     fs::write(&path, &bytes).unwrap();
@@ -477,7 +477,7 @@ fn logs_that_are_replaced_cut_and_damaged_stay_readable() {
     let mut other = growing();
     other.alloc(0, 7);
     let beside = folder.path().join("b");
-    fs::write(&beside, other.so_far()).unwrap();
+    fs::write(&beside, other.current_bytes()).unwrap();
     fs::rename(&beside, &path).unwrap();
     assert_eq!(sums(&server.pprof("/debug/pprof/heap"))[3], 7);
     fs::remove_file(&path).unwrap();
@@ -497,7 +497,7 @@ fn files_that_are_no_logs_are_told_from_processes() {
     let folder = tempfile::tempdir().unwrap();
     let mut log = growing();
     log.alloc(0, 1000);
-    let good = log.so_far();
+    let good = log.current_bytes();
     let mut of_another_version = good.clone();
     of_another_version[heapprof_format::FILE_HEADER.len() - 1] ^= 0x7f;
     for (name, bytes) in [
@@ -560,9 +560,9 @@ fn damage_and_cuts_are_told_as_info_tells_them() {
     let path = folder.path().join("a.heaplog");
     let mut log = growing();
     log.alloc(0, 1000);
-    let intact = log.so_far().len();
+    let intact = log.current_bytes().len();
     log.alloc(0, 300);
-    let whole = log.so_far();
+    let whole = log.current_bytes();
     let mut damaged = whole[..intact].to_vec();
     damaged.extend(b"damage");
     damaged.extend(&whole[intact..]);
@@ -691,7 +691,7 @@ fn a_process_has_its_endpoints_in_a_path_of_its_own() {
         log.stack(&[0x1010, 0x1020]);
         log.alloc(0, size);
         let path = folder.path().join(name).with_extension("heaplog");
-        fs::write(path, log.so_far()).unwrap();
+        fs::write(path, log.current_bytes()).unwrap();
     }
     let server = Server::of(&[folder.path()]);
     server.until("/metrics", "heapprof_serve_running 2");

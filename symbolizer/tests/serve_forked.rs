@@ -46,22 +46,22 @@ fn a_forked_process_has_what_it_inherited_however_its_log_grows() {
         name: "late".into(),
     });
     log.free(10); // after the fork: the child has it
-    fs::write(at("parent.heaplog"), log.so_far()).unwrap();
+    fs::write(at("parent.heaplog"), log.current_bytes()).unwrap();
 
     let mut child = LogBuilder::new(1);
     child.begins(forked(31, &at("parent.heaplog")));
     // A look between the first record and the modules must not settle what was inherited.
-    fs::write(at("child.heaplog"), child.so_far()).unwrap();
+    fs::write(at("child.heaplog"), child.current_bytes()).unwrap();
     let server = Server::of(&[folder.path()]);
     server.until("/debug/pprof/", "heap?pid=31");
     child.module("/bin/server", 0x1000, 0x1000);
-    fs::write(at("child.heaplog"), child.so_far()).unwrap();
+    fs::write(at("child.heaplog"), child.current_bytes()).unwrap();
     server.get("/debug/pprof/heap?pid=31");
     let stack = child.stack(&[0x1030, 0x1020]);
     child.alloc_as(1001, stack, 7);
     child.free(1);
     child.free(2);
-    fs::write(at("child.heaplog"), child.so_far()).unwrap();
+    fs::write(at("child.heaplog"), child.current_bytes()).unwrap();
 
     let heap = server.pprof("/debug/pprof/heap?pid=31");
     assert_eq!(sums(&heap), [11, 10_007, 9, 8007]);
@@ -76,7 +76,7 @@ fn a_forked_process_has_what_it_inherited_however_its_log_grows() {
     assert!(metrics.contains(inherited), "{metrics}");
     assert_eq!(sums(&server.pprof("/debug/pprof/heap?pid=30"))[3], 9000);
     child.free(3);
-    fs::write(at("child.heaplog"), child.so_far()).unwrap();
+    fs::write(at("child.heaplog"), child.current_bytes()).unwrap();
     assert_eq!(sums(&server.pprof("/debug/pprof/heap?pid=31"))[3], 7007);
     // A grandchild has both.
     let mut grandchild = LogBuilder::new(1);
@@ -94,7 +94,7 @@ fn a_forked_process_has_what_it_inherited_however_its_log_grows() {
     grandchild.module("/bin/server", 0x1000, 0x1000);
     let stack = grandchild.stack(&[0x1040]);
     grandchild.alloc_as(2001, stack, 1);
-    fs::write(at("grandchild.heaplog"), grandchild.so_far()).unwrap();
+    fs::write(at("grandchild.heaplog"), grandchild.current_bytes()).unwrap();
     server.until("/debug/pprof/", "heap?pid=32");
     assert_eq!(sums(&server.pprof("/debug/pprof/heap?pid=32"))[3], 7008);
 }
@@ -107,7 +107,7 @@ fn a_lost_parent_is_said() {
     let stack = child.stack(&[0x1]);
     child.alloc(stack, 7);
     child.free(500);
-    fs::write(folder.path().join("child.heaplog"), child.so_far()).unwrap();
+    fs::write(folder.path().join("child.heaplog"), child.current_bytes()).unwrap();
     let server = Server::of(&[folder.path()]);
     server.until("/debug/pprof/", "heap?pid=31");
     let heap = server.pprof("/debug/pprof/heap");

@@ -187,7 +187,7 @@ fn endless_logs_take_bounded_memory_and_say_what_is_left_out() {
     log.start_of("/bin/good", 1003, 1_767_225_600_000_000_000);
     let stack = log.stack(&[0x1]);
     log.alloc(stack, 5);
-    write("good.heaplog", log.so_far());
+    write("good.heaplog", log.current_bytes());
 
     let most = 96u64 << 20;
     let server = Server::with(

@@ -1,8 +1,8 @@
 //! Views over a log by time, against a naive model: moments, windows, dumps afterwards, timelines.
 
 use crate::common::history::{
-    ByStack, History, MS, S, STACKS, US, asked, at, by_stack, folder, moment, ok, play, server,
-    steps, view, window,
+    ByStack, History, MS, S, STACKS, US, at, by_stack, folder, moment, ok, play, server,
+    server_file, steps, view, window,
 };
 use crate::common::{LogBuilder, heapprof, stderr, stdout, totals_line};
 use heapprof_core::Totals;
@@ -240,7 +240,7 @@ proptest! {
 
 #[test]
 fn dumps_are_written_afterwards_and_overwrite_nothing() {
-    let (folder, file, truth) = asked(1);
+    let (folder, file, truth) = server_file(1);
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     let taken = folder.path().join("s.0002.heap");
     std::fs::write(&taken, "mine").unwrap();
@@ -302,7 +302,7 @@ fn dumps_are_written_afterwards_and_overwrite_nothing() {
 
 #[test]
 fn a_timeline_is_the_truth_at_every_step() {
-    let (folder, file, truth) = asked(1);
+    let (folder, file, truth) = server_file(1);
     let csv = ok(&["timeline", &file, "--csv", "--steps", "100", "--top", "2"]);
     let lines: Vec<Vec<f64>> = csv
         .lines()
@@ -403,7 +403,7 @@ fn a_timeline_says_how_far_it_is() {
 
 #[test]
 fn a_timeline_has_as_many_steps_as_are_asked_for_or_an_error() {
-    let (_folder, file, _) = asked(1);
+    let (_folder, file, _) = server_file(1);
     for steps in ["1", "5", "65560", "100000"] {
         let text = ok(&["timeline", &file, "--steps", steps]);
         let axis = text.lines().nth(2).unwrap();

@@ -1,12 +1,12 @@
 //! Differences between two moments of a log, or two logs. (`differences.rs`: by every metric.)
 
-use crate::common::history::{History, S, asked, folder, json, ok, server};
+use crate::common::history::{History, S, folder, json, ok, server, server_file};
 use crate::common::{heapprof, stderr, stdout};
 use heapprof_format::{Encoder, FILE_HEADER, Record, Start};
 
 #[test]
 fn two_moments_of_one_log_differ_by_what_changed() {
-    let (_folder, file, _) = asked(1);
+    let (_folder, file, _) = server_file(1);
     let exact = json(&["diff", &file, "--at", "3s", "--at", "end", "--json"]);
     let total = &exact["total"];
     assert_eq!(total["difference"], -47_500.0);
@@ -22,7 +22,7 @@ fn two_moments_of_one_log_differ_by_what_changed() {
     );
 
     // Sampled: what stays (100 blocks) has no part in the error.
-    let (_folder, file, truth) = asked(4096);
+    let (_folder, file, truth) = server_file(4096);
     let sampled = json(&["diff", &file, "--at", "3s", "--at", "end", "--json"]);
     let mut expected = heapprof_core::Estimate::default();
     for b in &truth.blocks {
@@ -55,7 +55,7 @@ fn two_moments_of_one_log_differ_by_what_changed() {
 
 #[test]
 fn two_runs_differ_with_the_errors_of_both() {
-    let (folder, a, _) = asked(4096);
+    let (folder, a, _) = server_file(4096);
     let b = folder.path().join("b.heaplog");
     std::fs::copy(&a, &b).unwrap();
     let b = b.to_str().unwrap();
@@ -164,7 +164,7 @@ fn a_difference_says_what_else_differs() {
 
 #[test]
 fn a_difference_is_drawn_and_written_for_others() {
-    let (folder, file, _) = asked(1);
+    let (folder, file, _) = server_file(1);
     let svg = folder.path().join("d.svg");
     let moments = ["--at", "3s", "--at", "end"];
     let run = |args: &[&str]| ok(&[&["diff", &file][..], &moments, args].concat());

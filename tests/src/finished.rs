@@ -103,7 +103,7 @@ impl Finished {
     }
 
     /// Returns what the library told, in the logs or on standard error.
-    pub fn told(&self) -> Vec<String> {
+    pub fn library_messages(&self) -> Vec<String> {
         let said = self.said().into_iter().map(str::to_owned);
         said.chain(self.notes()).collect()
     }

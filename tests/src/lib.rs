@@ -54,5 +54,5 @@ pub use ranges::ranges_of;
 pub use run::Run;
 pub use running::Running;
 pub use sampled_truth::{Sizes, SizesOfSite, estimate, spread, totals_by_site};
-pub use service::{ctl, ended, refused, samples_so_far, service, started, told, writer_of};
+pub use service::{ctl, ctl_output, ended, refused, samples_so_far, service, started, writer_of};
 pub use statistics::{Spread, worst_error};

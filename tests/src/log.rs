@@ -68,7 +68,7 @@ impl Log {
     /// # Panics
     /// If the folder cannot be read.
     #[track_caller]
-    pub fn so_far(folder: &Path) -> Option<Log> {
+    pub fn current(folder: &Path) -> Option<Log> {
         let files = fs::read_dir(folder).expect("a folder");
         let paths = files.filter_map(|file| Some(file.ok()?.path()));
         let mut logs = paths.filter(|path| path.extension().is_some_and(|it| it == "heaplog"));

@@ -52,7 +52,7 @@ pub fn ctl(pid: u32, words: &[&str]) -> Finished {
 
 /// Runs `heapprof ctl` and returns its output.
 #[track_caller]
-pub fn told(pid: u32, words: &[&str]) -> String {
+pub fn ctl_output(pid: u32, words: &[&str]) -> String {
     let ran = ctl(pid, words).well();
     assert_eq!(ran.stderr, "");
     ran.stdout

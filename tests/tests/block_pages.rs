@@ -6,7 +6,7 @@ use std::path::Path;
 
 use heapprof_format::Touch;
 use heapprof_tests::{
-    Finished, Json, Log, Run, Running, Swap, ended, samples_so_far, service, started, told,
+    Finished, Json, Log, Run, Running, Swap, ctl_output, ended, samples_so_far, service, started,
 };
 
 const METRICS: [&str; 4] = ["resident", "swapped", "untouched", "pinned"];
@@ -240,7 +240,7 @@ fn a_reading_is_taken_on_request_and_after_that_at_markers() {
     let mut running = started(service("steady").interval(1));
     running.until("samples", |running| samples_so_far(running, 23001) > 20);
     let pid = running.pid();
-    let answer = told(pid, &["pages"]);
+    let answer = ctl_output(pid, &["pages"]);
     assert!(
         answer.contains("pages of") && answer.contains("sampled blocks"),
         "{answer}"
@@ -257,7 +257,7 @@ fn a_reading_is_taken_on_request_and_after_that_at_markers() {
     assert_eq!(readings, 1);
     // A marker asks for one, unless the last one is too near for the share of a processor.
     running.until("a reading at a marker", |running| {
-        told(running.pid(), &["mark", "here"]);
+        ctl_output(running.pid(), &["mark", "here"]);
         log_so_far(running)
             .page_readings()
             .filter(|part| part.is_last)

@@ -20,7 +20,7 @@ fn of_operations(options: &[&str], operations: u32) -> Run {
 const MANY: u32 = 2_200_000;
 
 /// The output of a command for the run's log, and its notes.
-fn asked(ran: &Finished, words: &[&str]) -> (String, String) {
+fn output(ran: &Finished, words: &[&str]) -> (String, String) {
     let output = Command::new(&Build::get().heapprof)
         .args(words)
         .arg("t.heaplog")
@@ -39,7 +39,7 @@ fn run_compresses_a_large_log_and_commands_say_the_same() {
     let compressed = ran.bytes("t.heaplog");
     assert!(is_compressed(&compressed));
     let whole = ["top", "timeline", "info", "explain", "tree"];
-    let before = whole.map(|word| asked(&ran, &[word]));
+    let before = whole.map(|word| output(&ran, &[word]));
     assert!(
         before[0].0.contains("replaces_one_block"),
         "{}",
@@ -50,7 +50,7 @@ fn run_compresses_a_large_log_and_commands_say_the_same() {
     assert!(log.len() > 16 << 20 && compressed.len() * 3 < log.len() * 2);
     fs::write(ran.folder().join("t.heaplog"), &log).unwrap();
     for (word, before) in whole.iter().zip(before) {
-        assert!(asked(&ran, &[word]) == before, "{word}");
+        assert!(output(&ran, &[word]) == before, "{word}");
     }
     // Nothing else is left, as a temporary file.
     let mut files = ran.files();

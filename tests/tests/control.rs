@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use heapprof_format::Record;
 use heapprof_tests::{
-    Log, Run, Running, ctl, ended, now_ns, refused, samples_so_far, service, started, told,
+    Log, Run, Running, ctl, ctl_output, ended, now_ns, refused, samples_so_far, service, started,
     writer_of,
 };
 
@@ -38,15 +38,15 @@ fn a_paused_program_records_from_start_to_stop() {
     let mut running = started(run);
     let pid = running.pid();
     running.until("a writer", |running| writer_of(running.pid()).is_some());
-    assert!(told(pid, &["status"]).contains("state: stopped, every allocation"));
-    assert_eq!(told(pid, &["start"]), "recording, every allocation\n");
+    assert!(ctl_output(pid, &["status"]).contains("state: stopped, every allocation"));
+    assert_eq!(ctl_output(pid, &["start"]), "recording, every allocation\n");
     assert_eq!(
-        told(pid, &["start"]),
+        ctl_output(pid, &["start"]),
         "was already recording, every allocation\n"
     );
     running.until("samples", |running| samples_so_far(running, 23001) > 20);
-    assert!(told(pid, &["stop"]).starts_with("stopped"));
-    assert!(told(pid, &["mark", "it is quiet"]).contains("it is quiet"));
+    assert!(ctl_output(pid, &["stop"]).starts_with("stopped"));
+    assert!(ctl_output(pid, &["mark", "it is quiet"]).contains("it is quiet"));
     let ran = ended(running);
 
     let log = ran.log().whole();
@@ -99,9 +99,9 @@ fn dumps_are_limited_to_a_burst_and_one_a_second() {
     let said = said.expect("a refusal: 30 are asked for in less than 25 seconds");
     assert!(said.contains("one a second"), "{said}");
     // It is a limit of rate: a later one is written, and other commands are not limited.
-    assert!(told(pid, &["status"]).contains(&format!("dumps: {written}")));
+    assert!(ctl_output(pid, &["status"]).contains(&format!("dumps: {written}")));
     std::thread::sleep(Duration::from_millis(1100));
-    told(pid, &["dump"]);
+    ctl_output(pid, &["dump"]);
     let ran = ended(running);
     assert_eq!(ran.dumps().len(), written + 1);
 }
@@ -116,13 +116,13 @@ fn a_dump_is_written_while_it_runs_and_what_is_wrong_is_refused() {
         let mut running = started(run);
         let pid = running.pid();
         running.until("a sample", |running| samples_so_far(running, 23002) == 1);
-        let path = told(pid, &["dump", "asked for"]);
+        let path = ctl_output(pid, &["dump", "asked for"]);
         let text = fs::read_to_string(path.trim_end()).unwrap();
         assert!(text.starts_with("heap profile:"), "{text}");
         assert!(text.contains("reason: asked for"), "{text}");
         let dump = heapprof_tests::Named::read(Path::new(path.trim_end()));
         assert!(dump.profile.numbers().in_use_bytes >= 23002, "{text}");
-        let second = told(pid, &["dump"]);
+        let second = ctl_output(pid, &["dump"]);
         assert!(second.ends_with(".0002.heap\n"), "{second}");
 
         assert!(refused(pid, &["interval", "9999G"]).contains("from 1 to"));
@@ -167,11 +167,11 @@ fn parent_and_child_are_told_apart() {
     for pid in [parent, child] {
         running.until("a writer", |_| writer_of(pid).is_some());
     }
-    told(parent, &["mark", "of the parent"]);
-    told(child, &["mark", "of the child"]);
-    told(child, &["stop"]);
-    assert!(told(parent, &["status"]).contains("state: recording"));
-    assert!(told(child, &["status"]).contains("state: stopped"));
+    ctl_output(parent, &["mark", "of the parent"]);
+    ctl_output(child, &["mark", "of the child"]);
+    ctl_output(child, &["stop"]);
+    assert!(ctl_output(parent, &["status"]).contains("state: recording"));
+    assert!(ctl_output(child, &["status"]).contains("state: stopped"));
     let ran = ended(running);
     let of_parent = Log::read(&ran.folder().join("t.heaplog"));
     let of_child = Log::read(&ran.folder().join(format!("t_{child}.heaplog")));
@@ -210,7 +210,7 @@ fn listening_costs_an_idle_process_nothing() {
     let without = started(service("idle").without_library());
     assert_eq!(open_in(pid), open_in(without.pid()));
     ended(without);
-    assert!(told(pid, &["status"]).contains("state: recording"));
+    assert!(ctl_output(pid, &["status"]).contains("state: recording"));
     assert!(sleeps_of(&writer) > before);
     ended(running);
 }
@@ -233,7 +233,7 @@ fn a_command_is_obeyed_before_ctl_returns() {
         let mut asked = Vec::new();
         for n in 0..10 {
             let before = now_ns();
-            told(pid, &["mark", &format!("number {n}")]);
+            ctl_output(pid, &["mark", &format!("number {n}")]);
             asked.push((before, now_ns()));
         }
         let log = ended(running).log().whole();
@@ -277,7 +277,7 @@ fn commands_from_many_at_once_are_all_obeyed() {
     let names: Vec<String> = (0..12).map(|n| format!("number {n:02}")).collect();
     std::thread::scope(|scope| {
         for name in &names {
-            scope.spawn(move || told(pid, &["mark", name]));
+            scope.spawn(move || ctl_output(pid, &["mark", name]));
         }
     });
     let log = ended(running).log().whole();
@@ -318,8 +318,8 @@ fn a_process_whose_main_thread_has_ended_is_reached() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         stat.is_ok_and(|stat| stat.contains(") Z "))
     });
-    assert!(told(pid, &["status"]).contains("t.heaplog"));
-    told(pid, &["mark", "here"]);
+    assert!(ctl_output(pid, &["status"]).contains("t.heaplog"));
+    ctl_output(pid, &["mark", "here"]);
     std::fs::write(told_by, "").unwrap();
     let ran = running.wait().well();
     let log = ran.log().whole();

@@ -87,7 +87,7 @@ fn until_no_memory() {
             let log = ran.log();
             assert!(log.torn.is_none(), "{interval}: {:?}", log.torn);
             if log.end() != Some(EndReason::Exit) {
-                let told = ran.told();
+                let told = ran.library_messages();
                 assert!(told.iter().any(|it| it.contains("memory")), "{told:?}");
             }
         }
@@ -328,7 +328,7 @@ fn full_file_system() {
             );
             continue;
         }
-        let told = ran.told();
+        let told = ran.library_messages();
         let ends = |it: &&String| it.contains("no space left") && it.contains("log ends here");
         assert_eq!(told.iter().filter(ends).count(), 1, "{told:?}");
         let log = ran.log();
@@ -422,7 +422,7 @@ fn a_disk_that_is_full_for_a_moment_costs_nothing() {
         assert!(log.losses().is_empty(), "{:?}", log.losses());
         let blocks = [21001, 21002, 21003].map(|size| log.blocks_of(size).len());
         assert_eq!(blocks, [1000, 100_000, 1000]);
-        if !ran.told().is_empty() {
+        if !ran.library_messages().is_empty() {
             return ran.assert_noted(&["no space left", "wait in memory for room"]);
         }
     }

@@ -45,7 +45,7 @@ const GROWS: &str = r#"
 
 /// The markers of the log so far that are about memory.
 fn markers(folder: &Path) -> Vec<String> {
-    let log = Log::so_far(folder);
+    let log = Log::current(folder);
     let names = log.iter().flat_map(Log::markers);
     names
         .filter(|name| name.contains("memory at "))

@@ -60,7 +60,7 @@ fn seconds(ns: u64) -> String {
 }
 
 /// Runs `heapprof top --json`; returns the JSON objects of its lines by site.
-fn asked(ran: &Finished, args: &[&str]) -> BTreeMap<String, Vec<serde_json::Value>> {
+fn top_lines(ran: &Finished, args: &[&str]) -> BTreeMap<String, Vec<serde_json::Value>> {
     let said = Run::heapprof()
         .in_folder_of(ran)
         .args(["top", "t.heaplog", "--json", "-n", "0"])
@@ -79,7 +79,7 @@ fn asked(ran: &Finished, args: &[&str]) -> BTreeMap<String, Vec<serde_json::Valu
 }
 
 fn four(ran: &Finished, args: &[&str]) -> BTreeMap<String, Account> {
-    let sites = asked(ran, args).into_iter();
+    let sites = top_lines(ran, args).into_iter();
     sites
         .map(|(name, lines)| {
             let mut sum = Account::default();
@@ -94,7 +94,7 @@ fn four(ran: &Finished, args: &[&str]) -> BTreeMap<String, Account> {
 /// Returns a metric of the past by site.
 fn own(ran: &Finished, metric: &str, args: &[&str]) -> BTreeMap<String, f64> {
     let args = [&["--metric", metric], args].concat();
-    let sites = asked(ran, &args).into_iter();
+    let sites = top_lines(ran, &args).into_iter();
     let value = |line: &serde_json::Value| {
         assert_eq!(line["self_error"], 0.0, "{metric} {line}");
         line["self"].as_f64().expect("a number")

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use heapprof_core::{Estimate, Weight};
-use heapprof_tests::{Log, Run, ended, samples_so_far, service, started, told, writer_of};
+use heapprof_tests::{Log, Run, ctl_output, ended, samples_so_far, service, started, writer_of};
 
 #[test]
 fn an_interval_is_followed_by_a_thread_that_was_far_from_its_mark() {
@@ -14,7 +14,7 @@ fn an_interval_is_followed_by_a_thread_that_was_far_from_its_mark() {
     let mut running = started(run);
     let pid = running.pid();
     running.until("a writer", |running| writer_of(running.pid()).is_some());
-    assert_eq!(told(pid, &["interval", "1"]), "every allocation\n");
+    assert_eq!(ctl_output(pid, &["interval", "1"]), "every allocation\n");
     // 4 MiB in blocks of 23 kB are 182 blocks.
     running.until("samples", |running| samples_so_far(running, 23001) > 20);
     let log = ended(running).log().whole();
@@ -74,7 +74,7 @@ fn a_budget_is_kept_and_the_numbers_stay_right() {
     // Without allocations the interval comes down by itself to the requested one, and then the
     // writer is not woken.
     running.until("the interval to come down", |_| {
-        told(pid, &["status"]).contains("one sample every 4096 bytes on average\n")
+        ctl_output(pid, &["status"]).contains("one sample every 4096 bytes on average\n")
     });
     let ran = ended(running);
     let line = ran
@@ -130,7 +130,7 @@ fn a_budget_does_not_keep_what_somebody_asked_for() {
     let mut running = started(run);
     let pid = running.pid();
     for interval in ["1M", "64K", "256K"] {
-        let answer = told(pid, &["interval", interval]);
+        let answer = ctl_output(pid, &["interval", interval]);
         assert!(!answer.contains("budget"), "{interval}: {answer}");
         // The budget has seen the change after a round.
         let before = samples_so_far(&running, 23001);

@@ -193,7 +193,7 @@ fn huge_pages_are_in_the_account() {
     run = run.arg("huge").arg(&until);
     let mut running = run.start();
     let told = |running: &Running| {
-        let log = Log::so_far(running.folder())?;
+        let log = Log::current(running.folder())?;
         log.readings().last()?.get(MemoryField::HugePages)
     };
     let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");

@@ -50,7 +50,7 @@ fn chroot_and_dropped_privileges() {
         fs::create_dir(&jail).unwrap();
         let ran = run.arg(what).arg(&jail).interval(1).prefix("t").run();
         assert_eq!(ran.code(), 6, "{what}: {}", ran.stderr);
-        let told = ran.told();
+        let told = ran.library_messages();
         let about_dump = told.iter().filter(|it| it.contains("t.0001.heap"));
         assert_eq!(about_dump.count(), 1, "{told:?}");
         assert!(empty(&jail), "{what}: something was written in there");

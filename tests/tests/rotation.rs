@@ -521,7 +521,7 @@ fn on_a_disk_too_small_for_two_segments_the_log_ends() {
     let ran = on_a_small_disk("40k", "1M", "60000");
     assert_eq!(ran.claims().counts.len(), 8);
     assert!(
-        (ran.told().iter())
+        (ran.library_messages().iter())
             .chain(&notes(&ran.folder().join("kept/t.heaplog")))
             .any(|line| line.contains("the log ends here")),
         "{:?}",

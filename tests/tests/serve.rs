@@ -6,7 +6,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use heapprof_tests::{Run, Running, ended, samples_so_far, service, started, told, writer_of};
+use heapprof_tests::{
+    Run, Running, ctl_output, ended, samples_so_far, service, started, writer_of,
+};
 use serde_json::Value;
 
 const TOKEN: &str = "a-token-of-the-tests";
@@ -95,14 +97,14 @@ fn the_buttons_control_the_program_whose_log_it_is() {
 
     let (status, said) = server.press(&id, "stop");
     assert_eq!(status, 200, "{said}");
-    assert!(told(pid, &["status"]).contains("state: stopped"));
+    assert!(ctl_output(pid, &["status"]).contains("state: stopped"));
     assert_eq!(
         server.press(&id, "start"),
         (200, "recording, every allocation\n".into())
     );
     let (_, said) = server.press(&id, "interval 64KiB");
     assert!(said.contains("65536"), "{said}");
-    assert!(told(pid, &["status"]).contains("one sample every 65536 bytes"));
+    assert!(ctl_output(pid, &["status"]).contains("one sample every 65536 bytes"));
     let (_, said) = server.press(&id, "mark a deploy");
     assert!(said.contains("a deploy"), "{said}");
     let (_, dump) = server.press(&id, "dump from the page");
@@ -124,7 +126,7 @@ fn the_buttons_control_the_program_whose_log_it_is() {
         assert_eq!(status, 400, "{senseless:?}: {said}");
         assert!(said.contains(why), "{senseless:?}: {said}");
     }
-    assert!(!told(pid, &["status"]).contains("state: stopped"));
+    assert!(!ctl_output(pid, &["status"]).contains("state: stopped"));
     let folder = running.folder().to_owned();
     let ran = ended(running);
     assert_eq!(ran.log().markers(), ["a deploy", "dump: from the page"]);
@@ -152,7 +154,7 @@ fn the_buttons_reach_no_other_program() {
     let (status, said) = server.press(id, "stop");
     assert_eq!(status, 409, "{said}");
     assert!(said.contains("writes another log here"), "{said}");
-    assert!(!told(running.pid(), &["status"]).contains("state: stopped"));
+    assert!(!ctl_output(running.pid(), &["status"]).contains("state: stopped"));
     ended(running);
 }
 

@@ -18,7 +18,7 @@ fn read(path: &Path) -> Profile {
 
 /// Returns `heapprof`'s answer about these files, in JSON.
 #[track_caller]
-fn asked(args: &[&str], files: &[PathBuf]) -> Value {
+fn answer(args: &[&str], files: &[PathBuf]) -> Value {
     let ran = Run::heapprof().args(args).args(files).run().well();
     serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {}", ran.stdout))
 }
@@ -26,7 +26,7 @@ fn asked(args: &[&str], files: &[PathBuf]) -> Value {
 /// Returns the sites' four numbers, by function.
 #[track_caller]
 fn sites(files: &[PathBuf]) -> BTreeMap<String, [u64; 4]> {
-    let document = asked(&["top", "--json", "-n", "0", "--cum"], files);
+    let document = answer(&["top", "--json", "-n", "0", "--cum"], files);
     let lines = document["sites"].as_array().unwrap().iter();
     let mut sites: BTreeMap<String, [u64; 4]> = BTreeMap::new();
     for line in lines {
@@ -106,7 +106,7 @@ fn what_was_inherited_counts_once() {
     assert_eq!(both("allocates_before_the_fork"), 200);
     assert_eq!(blocks(&files, "allocates_before_the_fork"), 100);
     assert_eq!(blocks(&files, "allocates_in_the_child"), 7);
-    let document = asked(&["top", "--json"], &files);
+    let document = answer(&["top", "--json"], &files);
     assert_eq!(document["inherited_elsewhere"], 1, "{document}");
 }
 
@@ -129,11 +129,11 @@ fn differences_know_what_a_checkpoint_sums_up() {
     let begin = format!("{}us", checkpoint.time_ns.div_ceil(1000) + 1000);
     for metric in ["allocated-bytes", "allocated-objects", "in-use-bytes"] {
         let total = |args: &[&str]| {
-            let document = asked(&[&["top", "--json"], args].concat(), &file);
+            let document = answer(&[&["top", "--json"], args].concat(), &file);
             document["totals"][metric].as_f64().unwrap()
         };
         let diff = |args: &[&str]| {
-            let document = asked(&[&["diff", "--json", "-m", metric], args].concat(), &file);
+            let document = answer(&[&["diff", "--json", "-m", metric], args].concat(), &file);
             let number = |key: &str| document["total"][key].as_f64().unwrap();
             (number("before"), number("after"), number("difference"))
         };
@@ -268,7 +268,7 @@ fn a_joined_log_says_what_its_parts_say_together() {
     assert_eq!((whole.parts.len(), whole.account.unknown_frees), (4, 0));
 
     let four = |files: &[PathBuf], at: &[&str]| {
-        let document = asked(&[&["top", "--json"], at].concat(), files);
+        let document = answer(&[&["top", "--json"], at].concat(), files);
         let number = |key: &str| document["totals"][key].as_i64().unwrap();
         [
             number("in-use-objects"),
@@ -301,7 +301,7 @@ fn a_joined_log_says_what_its_parts_say_together() {
     let peak = four(&joined, &["--at", "peak"])[1];
     assert!(peak >= most, "{peak}, {most}");
 
-    let drawn = asked(&["timeline", "--json", "--steps", "50"], &files);
+    let drawn = answer(&["timeline", "--json", "--steps", "50"], &files);
     let highest = drawn["steps"].as_array().unwrap().iter();
     let highest = highest.map(|step| step["highest_in_use_bytes"].as_f64().unwrap());
     assert_eq!(highest.fold(0.0, f64::max), peak as f64);

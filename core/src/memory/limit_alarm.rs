@@ -83,7 +83,7 @@ fn shares_over(used: u64, limit: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn told(percents: &[u64]) -> Vec<Vec<u64>> {
+    fn told_shares(percents: &[u64]) -> Vec<Vec<u64>> {
         let mut alarm = LimitAlarm::default();
         let check = |&percent: &u64| alarm.check(percent * 10, 1000).to_vec();
         percents.iter().map(check).collect()
@@ -91,7 +91,7 @@ mod tests {
 
     /// The shares that are told of each call, in words.
     fn words(percents: &[u64]) -> String {
-        format!("{:?}", told(percents))
+        format!("{:?}", told_shares(percents))
     }
 
     #[test]

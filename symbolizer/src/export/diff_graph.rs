@@ -73,7 +73,7 @@ impl<'a> DiffGraph<'a> {
             for change in self.stacks.values_in(stacks) {
                 all.merge(change);
             }
-            let label = format!("{function} [{}]", self.told(&all));
+            let label = format!("{function} [{}]", self.describe(&all));
             palette.insert(&label, colour(&all));
             label
         });
@@ -88,7 +88,7 @@ impl<'a> DiffGraph<'a> {
         look.subtitle = Some(format!(
             "{}: {}. Width: how much changed. Red grew, blue shrank, grey may be noise.",
             self.measure,
-            self.told(&total)
+            self.describe(&total)
         ));
         look.count_name = format!("{} of change", self.measure.sample_type().1);
         look.palette_map = Some(&mut palette);
@@ -96,7 +96,7 @@ impl<'a> DiffGraph<'a> {
     }
 
     /// `+1.5 MiB real`.
-    fn told(&self, change: &Change) -> String {
+    fn describe(&self, change: &Change) -> String {
         let difference = change.difference();
         let sign = if difference < 0.0 { "-" } else { "+" };
         format!(

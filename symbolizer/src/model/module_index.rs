@@ -62,10 +62,12 @@ impl ModuleIndex {
         let tree = self.0.get_or_init(|| SegmentTree::of(modules));
         debug_assert_eq!(tree.of, modules.len(), "the modules are others by now");
         let leaf = tree.borders.partition_point(|&border| border <= avma);
-        let leaf = leaf.checked_sub(1).filter(|&leaf| leaf < tree.leaves())?;
+        let leaf = leaf
+            .checked_sub(1)
+            .filter(|&leaf| leaf < tree.leaf_count())?;
         let loaded = tree.by_time.partition_point(|&(ns, _)| ns <= time_ns) as u32;
         let (mut then, mut ever) = (None, None);
-        let mut node = tree.leaves() + leaf;
+        let mut node = tree.leaf_count() + leaf;
         while node >= tree.first {
             let there = tree.in_node(node);
             let by_then = there.partition_point(|&place| place < loaded);
@@ -101,7 +103,7 @@ impl SegmentTree {
             of: modules.len(),
         };
         // How many modules each node has, then where they begin, then which they are.
-        let mut counts = vec![0; 2 * tree.leaves() + 1];
+        let mut counts = vec![0; 2 * tree.leaf_count() + 1];
         tree.each_place(modules, |node, _| counts[node] += 1);
         let mut next = Vec::with_capacity(counts.len());
         let mut all = 0;
@@ -121,7 +123,7 @@ impl SegmentTree {
         tree
     }
 
-    fn leaves(&self) -> usize {
+    fn leaf_count(&self) -> usize {
         self.borders.len().saturating_sub(1)
     }
 
@@ -134,8 +136,8 @@ impl SegmentTree {
         let leaf = |border| self.borders.partition_point(|&known| known < border);
         for (&(_, module), place) in self.by_time.iter().zip(0u32..) {
             for [start, end] in ranges(&modules[module as usize]) {
-                let mut from = self.leaves() + leaf(start);
-                let mut to = self.leaves() + leaf(end);
+                let mut from = self.leaf_count() + leaf(start);
+                let mut to = self.leaf_count() + leaf(end);
                 while from < to {
                     if from % 2 == 1 {
                         visit(from, place);

@@ -257,7 +257,7 @@ impl Fold {
 
     /// The profile of all that was folded so far, with losses and peak, and with pasts if they are
     /// kept, while folding goes on.
-    pub(crate) fn so_far(&self) -> Profile {
+    pub(crate) fn current_profile(&self) -> Profile {
         let mut profile = self.snapshot("");
         profile.account.counters = self.counters();
         profile.account.inherited_elsewhere += u64::from(self.without_inherited);
@@ -466,7 +466,7 @@ impl Fold {
         self.profile.account.counters = counters;
         self.profile.account.inherited_elsewhere += u64::from(self.without_inherited);
         self.profile.rows = self.ledger.rows().collect();
-        self.profile.mappings = self.mapped.so_far(&self.stack_of);
+        self.profile.mappings = self.mapped.current_mappings(&self.stack_of);
         self.profile.detail = self.keeper.finish();
         self.profile.run.span = self.span;
         self.profile.peak = Some(self.peak);

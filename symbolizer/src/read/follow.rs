@@ -287,7 +287,7 @@ impl Follower {
     /// The profile so far.
     pub(crate) fn profile(&self) -> Option<Profile> {
         let open = self.file.as_ref()?;
-        let mut profile = open.heir.fold().so_far();
+        let mut profile = open.heir.fold().current_profile();
         self.note(open, &mut profile.account);
         Some(profile)
     }

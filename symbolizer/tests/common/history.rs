@@ -332,7 +332,7 @@ pub(crate) fn play(steps: &[Step]) -> (Vec<u8>, Truth) {
 }
 
 /// A folder with the server's log, at that interval; its name, and a way to ask about it.
-pub(crate) fn asked(interval: u64) -> (tempfile::TempDir, String, Truth) {
+pub(crate) fn server_file(interval: u64) -> (tempfile::TempDir, String, Truth) {
     let (log, truth) = server(interval);
     let folder = folder();
     let path = super::write(folder.path(), "s.heaplog", &log);

@@ -198,7 +198,7 @@ impl Companion for MappedCourse {
     fn moment(&mut self, number: usize, time_ns: u64, fold: &Fold) {
         self.apply_up_to(number, time_ns, fold);
         let mut now: HashMap<usize, [u64; 2]> = HashMap::new();
-        for line in self.fold.so_far(fold.stack_numbers()).lines {
+        for line in self.fold.current_mappings(fold.stack_numbers()).lines {
             now.insert(self.number(&line), [line.mapped, line.resident]);
         }
         if number > self.steps {

@@ -222,7 +222,9 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
             after.display(),
             mappings_read(&b)
         ),
-        (true, Some(of_a), Some(of_b)) => format!("{file}: {} -> {}", told(of_a), told(of_b)),
+        (true, Some(of_a), Some(of_b)) => {
+            format!("{file}: {} -> {}", describe_span(of_a), describe_span(of_b))
+        }
         _ => format!("{file} -> {}", after.display()),
     };
     let mut differences = Differences::of_two((&a, &of_a), (&b, &of_b), measure);
@@ -278,7 +280,11 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     note_what_is_kept(&args.before, &profile);
     let symbols = args.places.symbols(&args.before, &profile)?;
     let file = args.before.display();
-    let heading = format!("{file}: {} -> {}", told(spans[0]), told(spans[1]));
+    let heading = format!(
+        "{file}: {} -> {}",
+        describe_span(spans[0]),
+        describe_span(spans[1])
+    );
     let mut comparability = Comparability::default();
     let length = |span: Span| (span.to.time_ns() - span.from.time_ns()) as f64 / 1e9;
     let [a, b] = spans.map(length);
@@ -332,7 +338,7 @@ fn mappings_read(profile: &Profile) -> String {
 }
 
 /// A view in a heading.
-fn told(span: Span) -> String {
+fn describe_span(span: Span) -> String {
     let seconds = |cut: Cut| cut.time_ns() as f64 / 1e9;
     if let Some(age_ns) = span.survived_ns {
         let age = age_ns as f64 / 1e9;

@@ -17,7 +17,7 @@ use crate::cli::options::debuginfod::summary;
 use crate::cli::output::coverage;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::heading::{how_exact, write_totals_at};
+use crate::cli::output::heading::{describe_precision, write_totals_at};
 use crate::cli::output::processes;
 use crate::cli::output::table::{Align, Table};
 use crate::cli::output::width::stdout_width;
@@ -130,7 +130,7 @@ fn write_run(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     fact(out, "end", run.ending.describe())?;
-    fact(out, "numbers", &how_exact(profile))?;
+    fact(out, "numbers", &describe_precision(profile))?;
     if let Some((least, most)) = run.intervals().filter(|(least, most)| least != most) {
         let text = format!(
             "changed while running, from {} to {} bytes",

@@ -19,7 +19,7 @@ use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::options::suppressions::SuppressionArgs;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::heading::how_exact;
+use crate::cli::output::heading::describe_precision;
 use crate::cli::output::progress::Progress;
 use crate::cli::output::say;
 
@@ -215,7 +215,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         runs: &runs,
         confidence: args.confidence,
         title: &args.title,
-        precision: &how_exact(&profile),
+        precision: &describe_precision(&profile),
     };
     out.write(|out| report.write(out))?;
     if let Some(out) = out.path() {

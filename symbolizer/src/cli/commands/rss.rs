@@ -20,7 +20,7 @@ use crate::cli::options::symbols::SymbolArgs;
 use crate::cli::output::colour::{self, Look};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::heading::how_exact;
+use crate::cli::output::heading::describe_precision;
 use crate::cli::output::width::stdout_width;
 use crate::cli::output::wrapped::{lines_of, write_wrapped};
 
@@ -201,7 +201,7 @@ fn write_text(
     } else if at_ns.abs_diff(requested.requested_ns) > NEAR_NS {
         head.push(format!("the reading that is nearest to {requested_s:.3} s"));
     }
-    head.push(how_exact(profile));
+    head.push(describe_precision(profile));
     for line in head {
         write_wrapped(&line, INDENT, stdout_width(), out)?;
     }

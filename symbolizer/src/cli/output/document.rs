@@ -3,7 +3,7 @@
 use heapprof_symbolizer::Profile;
 use serde::Serialize;
 
-use crate::cli::output::heading::how_exact;
+use crate::cli::output::heading::describe_precision;
 
 /// Flattened into each document: of which run it speaks, and how exact its numbers are.
 #[derive(Serialize)]
@@ -25,7 +25,7 @@ impl<'a> Head<'a> {
             version: VERSION,
             program: &profile.run.program,
             pid: profile.run.pid,
-            estimator: how_exact(profile),
+            estimator: describe_precision(profile),
             complete: profile.is_complete(),
         }
     }

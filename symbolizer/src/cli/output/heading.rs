@@ -51,8 +51,8 @@ fn write_lines(profile: &Profile, confidence: Confidence, out: &mut impl Write) 
     writeln!(
         out,
         ": {}{}",
-        how_exact(profile),
-        what_interval(profile, confidence)
+        describe_precision(profile),
+        describe_confidence(profile, confidence)
     )?;
 
     for line in profile.selection() {
@@ -119,7 +119,7 @@ fn write_lines(profile: &Profile, confidence: Confidence, out: &mut impl Write) 
 }
 
 /// How exact the numbers are, in words.
-pub(crate) fn how_exact(profile: &Profile) -> String {
+pub(crate) fn describe_precision(profile: &Profile) -> String {
     match (profile.precision(), profile.run.interval) {
         (Precision::Exact, _) => match profile.recorded() {
             Recorded::All => "every allocation recorded, numbers are exact".into(),
@@ -163,7 +163,7 @@ pub(crate) fn how_exact(profile: &Profile) -> String {
 }
 
 /// Says what ± means, if it is shown.
-pub(crate) fn what_interval(profile: &Profile, confidence: Confidence) -> String {
+pub(crate) fn describe_confidence(profile: &Profile, confidence: Confidence) -> String {
     let is_known = match profile.precision() {
         Precision::Exact => false,
         Precision::Sampled => true,

@@ -272,7 +272,7 @@ mod tests {
                 fold.left_out()
             );
             assert!(shared.taken() <= 2 * MOST, "kind {index}");
-            assert_eq!(fold.so_far().account.without_room, fold.left_out());
+            assert_eq!(fold.current_profile().account.without_room, fold.left_out());
             drop(fold);
             assert_eq!(shared.taken(), 0);
         }

@@ -61,7 +61,7 @@ impl MappedFold {
     }
 
     /// Returns the mappings so far. `stack_of` has the profile's index of each stack.
-    pub(crate) fn so_far(&self, stack_of: &NumberMap<u32, u32>) -> Mappings {
+    pub(crate) fn current_mappings(&self, stack_of: &NumberMap<u32, u32>) -> Mappings {
         let mut mappings = Mappings::default();
         if let Some(moment) = self.moment.get() {
             mappings.read_ns = Some(moment.time_ns);
@@ -99,7 +99,9 @@ mod tests {
                 let time_ns = moment * MS;
                 fold.moment(MappedMemory { time_ns, parts }, end_ms * MS);
             }
-            fold.so_far(&NumberMap::default()).read_ns.map(|ns| ns / MS)
+            fold.current_mappings(&NumberMap::default())
+                .read_ns
+                .map(|ns| ns / MS)
         };
         assert_eq!(read_ms(&[100, 980, 1_090], 1_000), Some(1_090));
         assert_eq!(read_ms(&[800, 1_300, 1_400], 1_000), Some(800));

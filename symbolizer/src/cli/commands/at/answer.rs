@@ -8,7 +8,7 @@ use heapprof_symbolizer::{
 
 use crate::cli::commands::at::block::{BlockText, INDENT, seconds};
 use crate::cli::output::colour::{self, Look};
-use crate::cli::output::heading::how_exact;
+use crate::cli::output::heading::describe_precision;
 use crate::cli::output::width::stdout_width;
 use crate::cli::output::wrapped::write_wrapped;
 
@@ -54,7 +54,7 @@ impl<'a> Answer<'a> {
                 }
                 false => format!(
                     "not every block is recorded ({}): another block may have held an address",
-                    how_exact(self.profile)
+                    describe_precision(self.profile)
                 ),
             });
         }
@@ -66,7 +66,7 @@ impl<'a> Answer<'a> {
         let line = format!(
             "{}: {}; {}",
             Printable(&self.profile.run.titled_name()),
-            how_exact(self.profile),
+            describe_precision(self.profile),
             self.readings()
         );
         write_wrapped(&line, INDENT, stdout_width(), out)?;

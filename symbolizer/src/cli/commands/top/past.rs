@@ -16,7 +16,7 @@ use crate::cli::output::colour::Look;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::document::Head;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::heading::{what_interval, write_mappings_read, write_totals_at};
+use crate::cli::output::heading::{describe_confidence, write_mappings_read, write_totals_at};
 use crate::cli::output::label::{JsonLabel, JsonLines, Label};
 use crate::cli::output::site_table::{columns, spare_columns, write_few};
 use crate::cli::output::table::{Align, Table};
@@ -368,7 +368,7 @@ fn write_json(
         live_samples: line.lifetimes.live_samples(),
     });
     let mut head = Head::of(profile);
-    if !what_interval(profile, shown.confidence).is_empty() {
+    if !describe_confidence(profile, shown.confidence).is_empty() {
         head.estimator.push_str("; errors are standard errors");
     }
     let document = Document {
