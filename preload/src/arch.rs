@@ -8,18 +8,17 @@
 //! | --- | --- |
 //! | `entry_stubs`, `trampolines`, `thread_block`, `stack_switch`, `system_call` | needs its own |
 //! | `registers`, `signal_frame`, `counter`, `tap_stubs`, `probes` | needs its own |
+//! | `page`, `ifunc` | needs its own |
 //! | `memory`, `strings`, `jemalloc_fast_path`, `next_fast_path` | may take plain Rust and calls |
 //!
 //! Outside of this folder these depend on the processor:
 //!
 //! - core's `arch/`, and the shapes of frames in core's `unwind/kinds.rs` and `unwind/rules.rs`;
-//! - the number of registers in `unwind/cfi_storage.rs`;
 //! - the place of a thread's descriptor in `unwind/stack_bounds.rs`, and of the blocks below it in
 //!   `os/thread_locals.rs`;
-//! - glibc's structure in `unwind/module_lookup.rs`, and the arguments of a resolver in
-//!   `os/link_map.rs`;
+//! - glibc's structure in `unwind/module_lookup.rs`;
 //! - the 48 bits of an address in `allocator/layout.rs`;
-//! - the bytes of a page in `os/sys/memory.rs` and `allocator/layout.rs`;
+//! - the bytes of a page in `allocator/layout.rs`, which are jemalloc's;
 //! - the kernel's `struct stat` in `os/sys/file.rs`, and `shmid_ds` in `os/sys/attachable.rs`;
 //! - the order in which stores become visible, in `wait` of `writer.rs`.
 //!

@@ -2,11 +2,13 @@
 
 pub(crate) mod counter;
 pub(crate) mod entry_stubs;
+pub(crate) mod ifunc;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod jemalloc_fast_path;
 pub(crate) mod memory;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod next_fast_path;
+pub(crate) mod page;
 pub(crate) mod probes;
 pub(crate) mod registers;
 pub(crate) mod signal_frame;

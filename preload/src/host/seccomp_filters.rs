@@ -141,7 +141,8 @@ unsafe fn read_filter<'a>(program: *const SockFprog) -> Option<&'a [Instruction]
         return None;
     }
     let last = from.wrapping_add(((len - 1) * size_of::<Instruction>()) as u64);
-    let is_there = sys::is_readable(last) && (from..last).step_by(4096).all(sys::is_readable);
+    let mut pages = (from..last).step_by(sys::PAGE as usize);
+    let is_there = sys::is_readable(last) && pages.all(sys::is_readable);
     // SAFETY: aligned, and every page that it lies in can be read.
     is_there.then(|| unsafe { std::slice::from_raw_parts(filter, len) })
 }

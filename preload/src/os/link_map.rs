@@ -9,6 +9,8 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ops::Range;
 
+use crate::arch::ifunc;
+
 #[cfg(target_env = "gnu")]
 unsafe extern "C" {
     /// The loader's structure for debuggers.
@@ -408,10 +410,8 @@ impl Symbols {
     /// The loader has relocated the module.
     pub(crate) unsafe fn resolved_function(&self, name: &CStr) -> Option<usize> {
         let resolver = self.code(name, STT_GNU_IFUNC)?.start;
-        // SAFETY: on x86-64 a resolver takes no arguments and returns an address. It reads the
-        // loader's knowledge of the processor.
-        let resolver: extern "C" fn() -> usize = unsafe { std::mem::transmute(resolver) };
-        Some(resolver())
+        // SAFETY: the symbol's type, and the caller's promise.
+        Some(unsafe { ifunc::selected_by(resolver) })
     }
 
     /// Returns the code of the default version of a symbol of that type.

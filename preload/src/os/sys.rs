@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+pub(crate) use crate::arch::page::PAGE;
 use crate::arch::system_call::system_call;
 use memory::return_place;
 
@@ -32,8 +33,8 @@ pub(crate) use fd_table::unshare_descriptors;
 pub(crate) use file::{File, Stat, stat_at, stat_of_target};
 pub(crate) use mapped_file::MappedFile;
 pub(crate) use memory::{
-    PAGE, Stack, address_space_is_limited, address_space_limit, can_map, is_readable, map_at,
-    map_stack, map_zeroed, own_mappings, place_for, places, protect, take_place, unmap_at, unshare,
+    Stack, address_space_is_limited, address_space_limit, can_map, is_readable, map_at, map_stack,
+    map_zeroed, own_mappings, place_for, places, protect, take_place, unmap_at, unshare,
 };
 #[cfg(feature = "attach")]
 pub(crate) use memory::{map_block, unmap};

@@ -2,8 +2,9 @@
 //!
 //! framehop's own allocation-free policy has room for many more rules in a row than tables use, and
 //! takes kilobytes. A row lies on the stack of the sampled thread, and a thread with little stack
-//! left must be able to allocate. An entry that needs more room than there is here ([`REGISTERS`])
-//! has no rule: the walk continues by the frame pointer, or ends with that reason.
+//! left must be able to allocate. An entry that needs more room than there is here
+//! ([`UNWIND_REGISTERS`]) has no rule: the walk continues by the frame pointer, or ends with that
+//! reason.
 
 use framehop::AllocationPolicy;
 use gimli::{
@@ -11,12 +12,10 @@ use gimli::{
     UnwindTableRow, Value,
 };
 
+use crate::arch::registers::UNWIND_REGISTERS;
+
 /// The storage policy; see the module's text. Allocates nothing.
 pub(crate) struct CfiStorage;
-
-/// Registers for which a row may have a rule. The psABI has 17 (16 and the return address), and an
-/// unusual table may name some others.
-const REGISTERS: usize = 24;
 
 /// Rows: the current row, the row of the CIE, and two that `DW_CFA_remember_state` saves. Compilers
 /// nest it once.
@@ -26,7 +25,7 @@ const ROWS: usize = 4;
 const VALUES: usize = 16;
 
 impl<O: ReaderOffset> UnwindContextStorage<O> for CfiStorage {
-    type Rules = [(Register, RegisterRule<O>); REGISTERS];
+    type Rules = [(Register, RegisterRule<O>); UNWIND_REGISTERS];
     type Stack = [UnwindTableRow<O, Self>; ROWS];
 }
 

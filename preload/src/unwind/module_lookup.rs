@@ -8,6 +8,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::arch::page::PAGE;
 use crate::os::link_map;
 use crate::unwind::checked_read::{Memory, PlainData};
 use crate::unwind::elf_image::Image;
@@ -202,6 +203,6 @@ fn single_segment(found: &FoundModule, bias: u64) -> libc::Elf64_Phdr {
         p_paddr: start,
         p_filesz: len,
         p_memsz: len,
-        p_align: 4096,
+        p_align: PAGE,
     }
 }

@@ -129,7 +129,7 @@ fn start_with(handover: Handover) -> Result<(), Box<Writer>> {
         libc::pthread_attr_init(attributes.as_mut_ptr());
         // Whole pages, as all other stacks are: see `stack_bounds::learn`.
         let bytes = STACK_BYTES + min_stack_bytes(attributes.as_ptr());
-        let bytes = bytes.next_multiple_of(4096);
+        let bytes = bytes.next_multiple_of(sys::PAGE as usize);
         match own_stack(bytes) {
             Some(low) => {
                 libc::pthread_attr_setstack(attributes.as_mut_ptr(), low.cast(), bytes);

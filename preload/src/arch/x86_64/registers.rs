@@ -2,6 +2,10 @@
 
 use std::arch::asm;
 
+/// Registers for which a row of an unwind table may have a rule. The psABI has 17 (16 and the
+/// return address), and an unusual table may name some others.
+pub(crate) const UNWIND_REGISTERS: usize = 24;
+
 /// Returns the stack pointer of the function that this is inlined into.
 #[inline(always)]
 pub(crate) fn stack_pointer() -> u64 {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::{Errno, syscall};
+use crate::arch::page::{HUGE_PAGE, PAGE};
 
 /// Where our next mapping ends: we go downwards from [`START_BELOW`]. 0: there is none yet.
 static NEXT_END: AtomicU64 = AtomicU64::new(0);
@@ -11,10 +12,6 @@ static NEXT_END: AtomicU64 = AtomicU64::new(0);
 const START_BELOW: u64 = 64 << 30;
 /// Address space for our mappings. After it is used up, we begin again.
 const SPAN: u64 = 1 << 40;
-/// Multiples of this size are aligned to it, as the kernel aligns them for its huge pages.
-const HUGE_PAGE: u64 = 2 << 20;
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = 4096;
 
 /// A place for a mapping of ours: an address, as a hint for the kernel; 0: none.
 #[derive(Clone, Copy)]
@@ -52,6 +49,7 @@ pub(crate) fn take_place(len: usize) -> MappingHint {
         start: 0,
         end_before: 0,
     };
+    // As the kernel aligns for its huge pages.
     let alignment = if len as u64 >= HUGE_PAGE {
         HUGE_PAGE
     } else {
@@ -261,7 +259,7 @@ pub(crate) fn protect(address: u64, len: usize, protection: i32) -> Result<(), E
 }
 
 /// Bytes of a guard page.
-const GUARD: u64 = 4096;
+const GUARD: u64 = PAGE;
 
 /// Memory for a stack, above a guard page. Unmapped when dropped.
 pub(crate) struct Stack {
