@@ -229,6 +229,27 @@ fn run_passes_the_exit_status_on() {
     }
 }
 
+/// `heapprof` itself finds no memory for its work at the end.
+#[test]
+fn run_passes_the_exit_status_on_without_memory() {
+    for kib in (90_000..=210_000).step_by(10_000) {
+        let limited = format!("ulimit -v {kib}; exec \"$@\"");
+        let program = Build::get().fixture("churn").display().to_string();
+        let words = [
+            "run", "-q", "-i", "1", "-o", "x", "--", &program, "3", "20000",
+        ];
+        let heapprof = Build::get().heapprof.display().to_string();
+        let ran = Run::tool("sh")
+            .args(["-c", &limited, "sh", &heapprof])
+            .args(words);
+        let ran = ran.run();
+        assert_eq!(ran.code(), 0, "{kib}: {}", ran.stderr);
+        let said = ran.stderr.lines();
+        let mut other = said.filter(|line| !line.contains("there is not enough memory for this"));
+        assert_eq!(other.next(), None, "{kib}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn run_says_where_the_files_are_and_shows_the_largest_sites() {
     let ran = Run::heapprof()

@@ -716,3 +716,32 @@ fn a_stack_in_a_variable_counts_once() {
     assert!(lines["variables"] < 1.0 * MIB, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
 }
+
+/// Blocks of four pages, to each of which jemalloc adds one.
+const FOUR_PAGES: &str = r#"
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    static char *volatile kept[2000];
+    int main(void) {
+        for (int i = 0; i < 2000; i++) memset(kept[i] = malloc(16384), 1, 16384);
+        for (int i = 0; i < 130; i++) {
+            free(malloc(1000));
+            usleep(10000);
+        }
+        return 0;
+    }
+"#;
+
+#[test]
+fn the_padding_of_large_blocks_is_no_slab() {
+    let ran = Run::compiled("four_pages", FOUR_PAGES, &["-fno-builtin"])
+        .interval(1)
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
+        .run()
+        .well();
+    let (lines, _) = waterfall(&ran, "end");
+    assert_near("padding", lines["padding"], 2000.0 * 4096.0);
+    assert!(lines["slabs"] < 0.5 * MIB, "{lines:?}");
+    assert!(lines["in_use"] >= 2000.0 * 16384.0, "{lines:?}");
+}

@@ -792,3 +792,58 @@ int main()
         "{info}"
     );
 }
+
+/// The allocator's chunks are mapped by recorded calls, and hardly a block of them is in use. They
+/// are not told from what the program has mapped itself.
+#[test]
+fn free_pages_of_an_allocator_inside_are_not_mapped_by_the_program() {
+    const SOURCE: &str = r#"
+#include <sys/mman.h>
+#include <unistd.h>
+#include <cstdlib>
+#include <cstring>
+static char *volatile kept[20000];
+int main()
+{
+    const size_t own = 6 << 20;
+    void *mapped = mmap(0, own, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    std::memset(mapped, 1, own);
+    for (int i = 0; i < 20000; i++) std::memset(kept[i] = (char *)std::malloc(1000), 1, 1000);
+    for (int i = 0; i < 20000; i++) if (i % 10) std::free(kept[i]);
+    for (int i = 0; i < 130; i++) {
+        std::free(kept[0]);
+        kept[0] = (char *)std::malloc(1000);
+        usleep(10000);
+    }
+    return 0;
+}
+"#;
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("inside.cpp");
+    std::fs::write(&path, SOURCE).unwrap();
+    let path = path.display().to_string();
+    let flags = ["-O0", "-fno-builtin", &path, "-l:libjemalloc.a", "-lm"];
+    for allocator in ["jemalloc", "program"] {
+        let ran = linked(&[&flags[..], &["-lpthread", "-ldl"]].concat())
+            .interval(1)
+            .prefix("t")
+            .env("HEAPPROF_ALLOCATOR", allocator)
+            .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
+            .run()
+            .well();
+        let rss = Run::heapprof()
+            .in_folder_of(&ran)
+            .args(["rss", "--json", "t.heaplog"]);
+        let rss: serde_json::Value = serde_json::from_str(&rss.run().well().stdout).unwrap();
+        let lines = rss["lines"].as_array().expect("lines").iter();
+        let line = |key: &str| {
+            let mut found = lines.clone().filter(|line| line["key"] == key);
+            found.next().and_then(|line| line["bytes"].as_f64())
+        };
+        assert_eq!(line("mapped"), None, "{allocator}: {rss:#}");
+        assert_eq!(line("mapped_unrecorded"), None, "{allocator}: {rss:#}");
+        // 6 MiB of its own, and 18 MB of 20 that are free in slabs.
+        let rest = line("mapped_rest").expect("a line");
+        assert!((22e6..28e6).contains(&rest), "{allocator}: {rss:#}");
+    }
+}
