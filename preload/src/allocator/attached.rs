@@ -25,11 +25,15 @@ pub(crate) use global::{
 };
 pub(crate) use programs_heap::{library as next_library, prepare, redirect};
 
-/// How a block was requested.
+/// The usable bytes of a block, as its allocator has told them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub(crate) struct Fit(usize);
+
+impl Fit {
     /// From the program's allocator, which has so many usable bytes for it.
-    Reported { usable: usize },
+    pub(crate) fn reported(usable: usize) -> Fit {
+        Fit(usable)
+    }
 }
 
 /// Returns the usable bytes of a new block.
@@ -37,8 +41,7 @@ pub(crate) enum Fit {
 /// # Safety
 /// Any arguments may be passed. The signature is that of the other allocator.
 pub(crate) unsafe fn usable_of_new(_: *mut c_void, _: usize, fit: Fit) -> usize {
-    let Fit::Reported { usable } = fit;
-    usable
+    fit.0
 }
 
 /// No effect: this library has no cache of blocks.

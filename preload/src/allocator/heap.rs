@@ -307,17 +307,25 @@ pub(crate) unsafe fn usable(ptr: *mut c_void) -> usize {
     }
 }
 
-/// How a block was requested.
+/// How a block was requested; or its usable bytes, if its allocator has told them. One word, since
+/// each sample passes it on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fit {
+pub(crate) struct Fit(usize);
+
+impl Fit {
     /// By its size alone.
-    Plain,
+    pub(crate) const PLAIN: Fit = Fit(usize::MAX);
     /// By its size and an alignment.
-    Aligned,
+    pub(crate) const ALIGNED: Fit = Fit(usize::MAX - 1);
     /// By its size, for an existing block: a large block may have kept its pages.
-    Resized,
+    pub(crate) const RESIZED: Fit = Fit(usize::MAX - 2);
+    /// Most usable bytes: no block has more.
+    const MOST: usize = isize::MAX as usize;
+
     /// From an allocator of the program's own, which has so many usable bytes for it.
-    Reported { usable: usize },
+    pub(crate) fn reported(usable: usize) -> Fit {
+        Fit(usable.min(Fit::MOST))
+    }
 }
 
 /// Returns the usable bytes of a block that has just been allocated or resized for `size` bytes. If
@@ -329,11 +337,11 @@ pub(crate) enum Fit {
 #[inline(always)]
 pub(crate) unsafe fn usable_of_new(ptr: *mut c_void, size: usize, fit: Fit) -> usize {
     match fit {
-        Fit::Plain | Fit::Resized if is_small(size) => small_class_of(size),
-        Fit::Plain if size <= LARGEST_CACHED && large::has_exact_pages() => {
+        Fit::PLAIN | Fit::RESIZED if is_small(size) => small_class_of(size),
+        Fit::PLAIN if size <= LARGEST_CACHED && large::has_exact_pages() => {
             size.next_multiple_of(PAGE)
         }
-        Fit::Reported { usable } => usable,
+        Fit(usable) if usable <= Fit::MOST => usable,
         // SAFETY: the caller's promise.
         _ => unsafe { usable(ptr) },
     }

@@ -35,7 +35,7 @@ fn aligned_sampled(alignment: usize, size: usize, entry: u64, (sp, bp): Register
     let ptr = allocator::aligned(alignment, size);
     // SAFETY: the exported function passed its own registers.
     let here = unsafe { WalkStart::caller(sp, bp) };
-    sample::on_allocation(entry, ptr, size, Fit::Aligned, here);
+    sample::on_allocation(entry, ptr, size, Fit::ALIGNED, here);
     ptr
 }
 
@@ -188,7 +188,7 @@ extern "C-unwind" fn pvalloc_called_from(size: usize, sp: *const u64, bp: u64) -
     if sampled {
         // SAFETY: pvalloc passed its own registers.
         let here = unsafe { WalkStart::caller(sp, bp) };
-        sample::on_allocation(entry!(pvalloc), ptr, size, Fit::Aligned, here);
+        sample::on_allocation(entry!(pvalloc), ptr, size, Fit::ALIGNED, here);
     }
     if ptr.is_null() {
         return errno::out_of_memory();

@@ -42,7 +42,7 @@ extern "C-unwind" fn malloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     let ptr = allocator::malloc(size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { WalkStart::caller(sp, bp) };
-    sample::on_allocation(entry!(malloc), ptr, size, Fit::Plain, here);
+    sample::on_allocation(entry!(malloc), ptr, size, Fit::PLAIN, here);
     ptr
 }
 
@@ -53,7 +53,7 @@ extern "C-unwind" fn calloc_called_from(size: usize, sp: *const u64, bp: u64) ->
     let ptr = allocator::calloc(size);
     // SAFETY: the first half passed its own registers.
     let here = unsafe { WalkStart::caller(sp, bp) };
-    sample::on_allocation(entry!(calloc), ptr, size, Fit::Plain, here);
+    sample::on_allocation(entry!(calloc), ptr, size, Fit::PLAIN, here);
     ptr
 }
 
@@ -225,7 +225,7 @@ unsafe fn free_by_resizing(ptr: *mut c_void, entry: u64) -> *mut c_void {
     let new = unsafe { allocator::realloc_elsewhere(ptr, 0, 0) };
     if !new.is_null() && !sample::passes(0) {
         // SAFETY: registers of this frame.
-        sample::on_allocation(entry, new, 0, Fit::Resized, current_registers!());
+        sample::on_allocation(entry, new, 0, Fit::RESIZED, current_registers!());
     }
     new
 }
@@ -287,7 +287,7 @@ extern "C-unwind" fn resize_called_from(
     if sample::is_due() {
         // SAFETY: the first half passed its own registers.
         let here = unsafe { WalkStart::caller(sp, bp) };
-        sample::on_reallocation(entry, new, size, Fit::Resized, here, old);
+        sample::on_reallocation(entry, new, size, Fit::RESIZED, here, old);
     } else {
         old.end(new);
     }

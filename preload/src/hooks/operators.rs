@@ -177,7 +177,7 @@ pub(super) extern "C-unwind" fn new_slow_path(
     if sampled {
         // SAFETY: the operator passed its own registers.
         let here = unsafe { WalkStart::caller(sp, bp) };
-        sample::on_allocation(entry(index), ptr, size, Fit::Plain, here);
+        sample::on_allocation(entry(index), ptr, size, Fit::PLAIN, here);
     }
     if ptr.is_null() {
         return call_next(size, tag, 0, index);
@@ -204,7 +204,7 @@ extern "C-unwind" fn new_aligned_called_from(
     if !passes {
         // SAFETY: the operator passed its own registers.
         let here = unsafe { WalkStart::caller(sp, bp) };
-        sample::on_allocation(entry(index), ptr, size, Fit::Aligned, here);
+        sample::on_allocation(entry(index), ptr, size, Fit::ALIGNED, here);
     }
     if ptr.is_null() {
         return call_next(size, alignment, tag, index);

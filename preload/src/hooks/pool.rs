@@ -27,7 +27,7 @@ with_caller! {
 
 /// A pool's block is as large as requested.
 fn fit(size: usize) -> Fit {
-    Fit::Reported { usable: size }
+    Fit::reported(size)
 }
 
 extern "C-unwind" fn alloc_called_from(ptr: *mut c_void, size: usize, sp: *const u64, bp: u64) {

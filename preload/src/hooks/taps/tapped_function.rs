@@ -299,7 +299,7 @@ impl FunctionTap {
             }
             _ => size,
         };
-        Fit::Reported { usable }
+        Fit::reported(usable)
     }
 
     /// Records a new block, if it is sampled.
