@@ -793,8 +793,8 @@ int main()
     );
 }
 
-/// The allocator's chunks are mapped by recorded calls, and hardly a block of them is in use. They
-/// are not told from what the program has mapped itself.
+/// The allocator's chunks are mapped by recorded calls, and mostly free. Nothing tells them from
+/// what the program has mapped itself.
 #[test]
 fn free_pages_of_an_allocator_inside_are_not_mapped_by_the_program() {
     const SOURCE: &str = r#"
