@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use heapprof_format::{Counter, Encoder, FILE_HEADER, Reader, Record};
 use heapprof_symbolizer::{Health, Input, Profile};
-use heapprof_tests::{Finished, Run, repository};
+use heapprof_tests::{Finished, Run, assert_health, repository};
 
 fn truth(interval: u64) -> Finished {
     Run::fixture("truth")
@@ -186,8 +186,7 @@ fn reallocs_short_threads_and_children_agree() {
         let logs = ran.files_ending(".heaplog");
         assert_eq!(logs.len(), 2, "{logs:?}");
         for log in logs {
-            let health = Health::of(&read(&ran.folder().join(&log))).expect("a count");
-            assert!(health.agrees(), "interval {interval}: {health:?}");
+            let health = assert_health(&read(&ran.folder().join(&log)), &format!("{interval}"));
             assert!(health.counted > 10e6, "{health:?}");
         }
     }
@@ -282,8 +281,7 @@ fn empty_blocks_and_failures_agree() {
     for interval in [1, 512 << 10] {
         let ran = Run::compiled("empty", SOURCE, &["-w", "-fno-builtin"]);
         let ran = ran.interval(interval).run().well();
-        let health = Health::of(&read(&ran.log_path())).expect("a count");
-        assert!(health.agrees(), "interval {interval}: {health:?}");
+        let health = assert_health(&read(&ran.log_path()), &format!("{interval}"));
         assert!(
             health.counted > 200e6 && health.counted < 230e6,
             "{health:?}"
