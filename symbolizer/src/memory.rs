@@ -202,14 +202,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedAllocator<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
         // SAFETY: the caller's obligations are those of the trait.
-        given(unsafe { self.0.alloc(layout) })
+        or_end_run(unsafe { self.0.alloc(layout) })
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
         // SAFETY: as above.
-        given(unsafe { self.0.alloc_zeroed(layout) })
+        or_end_run(unsafe { self.0.alloc_zeroed(layout) })
     }
 
     #[inline]
@@ -223,13 +223,13 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountedAllocator<A> {
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         count(new_size as isize - layout.size() as isize);
         // SAFETY: as above.
-        given(unsafe { self.0.realloc(ptr, layout, new_size) })
+        or_end_run(unsafe { self.0.realloc(ptr, layout, new_size) })
     }
 }
 
-/// Returns the block that the allocator has given, if there is one. Otherwise the run ends.
+/// Returns the block of the allocator below. If that is null, the run ends.
 #[inline]
-fn given(block: *mut u8) -> *mut u8 {
+fn or_end_run(block: *mut u8) -> *mut u8 {
     if block.is_null() {
         end_run(BOUND.load(Relaxed), true);
     }

@@ -131,9 +131,10 @@ impl Waterfall {
             (None, Some(all)) => (None, None, Some(all)),
             (None, None) => (None, None, None),
         };
+        let padding = get(Field::HeapPadding).unwrap_or(0);
         let slabs = get(Field::HeapActive)
             .zip(usable)
-            .map(|(active, it)| active - it - get(Field::HeapPadding).unwrap_or(0));
+            .map(|(active, it)| active.saturating_sub(it).saturating_sub(padding));
         // Pages that were never touched are taken from the lines that are known to have them.
         // Before the first detail it is not known which of a line's pages are resident.
         let is_detailed = reading.get(Field::DetailAge).is_some();
@@ -459,6 +460,12 @@ mod tests {
         assert_adds_up(&waterfall);
         assert_eq!(mib(&waterfall, MemoryPart::Padding), Some(3));
         assert_eq!(mib(&waterfall, MemoryPart::Slabs), Some(5)); // 50 - 30 - 12 - 3
+        // Numbers of a damaged log, whose difference is less than the least one.
+        padded.set(Field::HeapActive, 0);
+        padded.set(Field::HeapSmall, u64::MAX);
+        padded.set(Field::HeapPadding, u64::MAX);
+        let waterfall = Waterfall::of(&padded, None).unwrap();
+        assert_eq!(waterfall.get(MemoryPart::Slabs), Some(i64::MIN));
     }
 
     /// 15 of 50 MiB of blocks are of an allocator inside the program.

@@ -163,7 +163,7 @@ impl ResidentMemory {
                 name,
                 bytes: line.bytes,
                 error: match line.part {
-                    // The rest beside an estimate has the same error.
+                    // The rest beside an estimate has its error: with an allocator inside, less.
                     MemoryPart::InUse | MemoryPart::MappedRest => blocks.map_or(0.0, |it| it.error),
                     _ => 0.0,
                 },

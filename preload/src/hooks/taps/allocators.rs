@@ -156,8 +156,8 @@ fn usable_size(
             found(&|name| name == wanted.as_bytes())
         }
     }?;
-    // SAFETY: a function of that name has this type in each of the known allocators. That a user
-    // names has it by his word, as those that are tapped have theirs.
+    // SAFETY: a function of that name has this type in each of the known allocators. For a function
+    // that HEAPPROF_TAP names, the user vouches, as for the types of those that are tapped.
     Some(unsafe { std::mem::transmute::<usize, UsableSize>(entry as usize) })
 }
 
