@@ -10,6 +10,7 @@
 //! May import: arch, os, state.
 
 use std::ffi::{CStr, c_void};
+use std::ops::Range;
 
 use crate::state::thread::Thread;
 
@@ -72,7 +73,7 @@ impl UntouchedWalk {
     }
 
     /// Adds nothing.
-    pub(crate) fn add(&mut self, _: u64, _: bool) {}
+    pub(crate) fn add(&mut self, _: Range<u64>, _: bool) {}
 }
 
 /// Slabs: those of the program's allocator are not known.

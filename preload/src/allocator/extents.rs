@@ -6,6 +6,7 @@
 //! page is read.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::allocator::counts::UntouchedPages;
@@ -51,20 +52,30 @@ impl UntouchedWalk {
         })
     }
 
-    /// Adds the next page, of that address.
-    pub(crate) fn add(&mut self, address: u64, is_touched: bool) {
-        let current = self.use_of(address);
-        if is_touched {
-            return;
+    /// Adds the next pages, which follow those before.
+    pub(crate) fn add(&mut self, pages: Range<u64>, is_touched: bool) {
+        let mut at = pages.start;
+        while at < pages.end {
+            // Only the first page of an extent tells its end, so touched pages are walked, too.
+            let current = self.use_of(at);
+            let end = self.end.min(pages.end);
+            if let Some(sum) = self.sum_of(current)
+                && !is_touched
+            {
+                *sum += end - at;
+            }
+            at = end;
         }
-        let sum = match current {
-            PageUse::Active => &mut self.sums.active,
-            PageUse::Dirty => &mut self.sums.dirty,
-            PageUse::Muzzy => &mut self.sums.muzzy,
-            PageUse::Own => &mut self.sums.own,
-            PageUse::Other => return,
-        };
-        *sum += PAGE as u64;
+    }
+
+    fn sum_of(&mut self, pages: PageUse) -> Option<&mut u64> {
+        match pages {
+            PageUse::Active => Some(&mut self.sums.active),
+            PageUse::Dirty => Some(&mut self.sums.dirty),
+            PageUse::Muzzy => Some(&mut self.sums.muzzy),
+            PageUse::Own => Some(&mut self.sums.own),
+            PageUse::Other => None,
+        }
     }
 
     fn use_of(&mut self, address: u64) -> PageUse {

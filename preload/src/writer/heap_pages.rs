@@ -3,9 +3,10 @@
 
 use std::ops::Range;
 
+use heapprof_core::PageState;
+
 use crate::allocator::{UntouchedPages, UntouchedWalk};
 use crate::os::pagemap::Pagemap;
-use crate::os::sys::PAGE;
 
 /// See the module's text. Bytes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,10 +22,13 @@ impl HeapPages {
     pub(super) fn read(map: &Pagemap, places: &Range<u64>) -> HeapPages {
         let mut walk = UntouchedWalk::new();
         let mut touched = 0;
-        map.each(places, &mut |address, is_touched| {
-            touched += if is_touched { PAGE } else { 0 };
+        map.each_part(places, &mut |part, state| {
+            let is_touched = state != PageState::Untouched;
+            if is_touched {
+                touched += part.end - part.start;
+            }
             if let Some(walk) = &mut walk {
-                walk.add(address, is_touched);
+                walk.add(part, is_touched);
             }
         });
         HeapPages {

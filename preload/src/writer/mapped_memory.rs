@@ -290,7 +290,7 @@ impl Parts<'_> {
     /// and the stack.
     fn add_waiting(&mut self, mapping: &Mapping, range: &Range<u64>) {
         if mapping.perms.as_bytes().get(3) != Some(&b's') {
-            let touched = self.pages.touched(range, &mut self.pages_left);
+            let touched = self.touched(mapping, range);
             let touched = touched.unwrap_or_default();
             self.recorded_bytes += touched.anonymous;
             self.add_sums(None, name_of(mapping), [0, touched.resident]);
@@ -314,7 +314,7 @@ impl Parts<'_> {
         }
         let touched = match is_reserved {
             true => None,
-            false => self.pages.touched(range, &mut self.pages_left),
+            false => self.touched(mapping, range),
         };
         let touched = touched.unwrap_or_default();
         // The resident memory does not count pages of hugetlbfs.
@@ -339,7 +339,7 @@ impl Parts<'_> {
         if is_code || range.end - range.start > MOST_RESERVED {
             return;
         }
-        let touched = self.pages.touched(range, &mut self.pages_left);
+        let touched = self.touched(mapping, range);
         let written = touched.unwrap_or_default().anonymous;
         if written > 0 {
             self.unrecorded_bytes += written;
@@ -349,11 +349,17 @@ impl Parts<'_> {
 
     /// Adds a part of a recorded mapping of which nothing else is known.
     fn add_unlisted(&mut self, range: &Range<u64>, stack: u32) {
-        let touched = self.pages.touched(range, &mut self.pages_left);
+        let touched = self.pages.touched(range, true, &mut self.pages_left);
         let touched = touched.unwrap_or_default();
         self.recorded_bytes += touched.anonymous;
         let sums = [range.end - range.start, touched.resident];
         self.add_sums(Some(stack), NOT_LISTED, sums);
+    }
+
+    /// Returns the touched and the resident pages of a part of a mapping.
+    fn touched(&mut self, mapping: &Mapping, range: &Range<u64>) -> Option<TouchedBytes> {
+        let has_file = mapping.inode != 0;
+        self.pages.touched(range, has_file, &mut self.pages_left)
     }
 
     fn finish(self) -> Vec<MappedPart> {
