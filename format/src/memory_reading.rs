@@ -145,6 +145,9 @@ fields! {
     /// The page that the allocator adds to each large block, so that blocks begin at different
     /// cache lines.
     HeapPadding = 40, "heap_padding";
+    /// Part of [`Shared`](MemoryField::Shared) in this library's own code and constants, which are
+    /// in shared memory if it was attached. With a detail.
+    OwnShared = 41, "own_shared";
 }
 
 const FIELDS: usize = MemoryField::ALL.len();

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use heapprof_format::EndReason;
 use heapprof_symbolizer::Metric;
 use heapprof_tests::{
-    AttachedServer as Server, Build, Log, Run, blocks_in_use as blocks, estimate, is_glibc_before,
-    totals_by_site, writer_of,
+    AttachedServer as Server, Build, Json, Log, Run, blocks_in_use as blocks, estimate,
+    is_glibc_before, totals_by_site, writer_of,
 };
 
 /// Returns the modules whose code is not as it was.
@@ -504,6 +504,29 @@ fn attach_ends_when_another_heapprof_detaches() {
     let line = format!("process {pid} was detached by another heapprof; log: ");
     assert!(ended.stderr.contains(&line), "{}", ended.stderr);
     assert_eq!(Log::read(&log).whole().end(), Some(EndReason::Detached));
+    server.end();
+}
+
+/// The library's file is in shared memory, and no call that maps memory is recorded.
+#[test]
+fn the_attached_library_is_no_memory_of_the_program() {
+    if is_glibc_before(2, 34) {
+        return;
+    }
+    let server = Server::start(1);
+    server.attached(&["-i", "1"]);
+    let pid = server.pid().to_string();
+    let shown = server.heapprof(&["rss", "--json", &pid]).well();
+    let Json(document) = Json::parse(&shown.stdout);
+    let lines = document["lines"].as_array().unwrap();
+    let bytes = |key: &str| {
+        let line = lines.iter().find(|line| line["key"] == key)?;
+        line["bytes"].as_i64()
+    };
+    assert!(bytes("shared").unwrap() < 100 << 10, "{document:#}");
+    assert!(bytes("profiler").unwrap() > 500 << 10, "{document:#}");
+    assert_eq!(bytes("mapped"), None, "{document:#}");
+    server.detached();
     server.end();
 }
 

@@ -153,10 +153,18 @@ impl Waterfall {
         };
         let metadata = touched(get(Field::HeapMetadata), Field::MetadataUntouched);
         let own_arena = touched(get(Field::OwnArena), Field::OwnUntouched);
+        let own_shared = get(Field::OwnShared).unwrap_or(0);
         let own = match (own_arena, get(Field::OwnMapped)) {
             (None, None) => None,
-            (arena, mapped) => Some(arena.unwrap_or(0).saturating_add(mapped.unwrap_or(0))),
+            (arena, mapped) => {
+                let own = arena.unwrap_or(0).saturating_add(mapped.unwrap_or(0));
+                Some(own.saturating_add(own_shared))
+            }
         };
+        let shared = get(Field::Shared).map(|shared| match own {
+            Some(_) => shared.saturating_sub(own_shared),
+            None => shared,
+        });
         let is_apart = blocks.is_some_and(|it| it.is_apart);
         let mapped = (get(Field::Mapped), get(Field::MappedUnrecorded));
         let (recorded, unrecorded, rest) = match mapped {
@@ -205,7 +213,7 @@ impl Waterfall {
             (MemoryPart::MappedUnrecorded, unrecorded),
             (MemoryPart::MappedRest, rest.map(|rest| rest.max(0))),
             (MemoryPart::File, get(Field::File)),
-            (MemoryPart::Shared, get(Field::Shared)),
+            (MemoryPart::Shared, shared),
             (MemoryPart::Untouched, untouched),
             (MemoryPart::Swapped, get(Field::Swapped).map(|bytes| -bytes)),
         ];
@@ -324,6 +332,17 @@ mod tests {
         assert_eq!(at(MemoryPart::Swapped), Some(-3));
         // 100 - (40 + 8 + 2 + 7 + 1 + 2 + 4 + 1 + 2 + 20 + 5 - 3)
         assert_eq!(at(MemoryPart::NotExplained), Some(11));
+    }
+
+    /// The code of an attached library is in shared memory.
+    #[test]
+    fn this_librarys_shared_memory_is_its_own() {
+        let mut reading = usual();
+        reading.set(Field::OwnShared, 2 * MIB);
+        let waterfall = Waterfall::of(&reading, blocks(35, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::Own), Some(6));
+        assert_eq!(mib(&waterfall, MemoryPart::Shared), Some(3));
     }
 
     /// 18 MiB were never touched, and each line lacks what is known to be its part.

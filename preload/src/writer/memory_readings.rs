@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use heapprof_core::{AddressMap, CpuShare, DetailBaseline, number_of};
-use heapprof_format::{MemoryField as Field, MemoryReading, Module};
+use heapprof_format::{MemoryField as Field, MemoryReading, Module, Segment};
 
 use crate::allocator::{self, UntouchedPages};
 use crate::os::pagemap::Pagemap;
@@ -55,19 +55,23 @@ const LEAST_CHANGE: u64 = 1 << 20;
 /// A process that ends earlier has no detail at its end, nor a child in its last dump, which would
 /// exceed the share of details.
 const SHORT_NS: u64 = 1_000_000_000;
+/// Where a library has its path that was loaded from a descriptor, as an attached one: its file is
+/// in shared memory.
+const DESCRIPTORS: &str = "/proc/self/./fd/";
 /// ELF `p_flags` of a segment that can be written.
 const WRITABLE: u32 = 2;
 
 /// The fields of a detail that are read more rarely than the others.
 const ROLLUP: [Field; 3] = [Field::HugePages, Field::LazyFree, Field::Proportional];
 /// The fields of a detail.
-const DETAIL: [Field; 13] = [
+const DETAIL: [Field; 14] = [
     Field::HugePages,
     Field::LazyFree,
     Field::Proportional,
     Field::Stacks,
     Field::StackThreads,
     Field::OwnMapped,
+    Field::OwnShared,
     Field::Variables,
     Field::Mapped,
     Field::MappedUnrecorded,
@@ -375,6 +379,20 @@ fn has_changed(before: (&MemoryReading, u64), after: (&MemoryReading, u64)) -> b
     change > (before.1 / MOST_CHANGE).max(LEAST_CHANGE)
 }
 
+/// Returns the resident pages of a module that are its file's.
+fn bytes_of_file(map: &Pagemap, module: &Module) -> u64 {
+    let mut pages_left = MOST_PAGES;
+    let ranges = module.segments.iter().map(pages_of);
+    let touched = ranges.filter_map(|range| map.touched(&range, true, &mut pages_left));
+    let of_file = touched.map(|it| it.resident.saturating_sub(it.anonymous));
+    of_file.sum()
+}
+
+/// Returns the addresses of a segment's pages.
+fn pages_of(segment: &Segment) -> Range<u64> {
+    segment.start & !(PAGE - 1)..(segment.start + segment.len).next_multiple_of(PAGE)
+}
+
 /// Reads the costly fields. Returns the touched pages of the allocator, if they can be told, and
 /// the account of the mappings.
 fn read_detail(
@@ -437,8 +455,7 @@ fn read_detail(
         let writable = segments().filter(|it| it.flags & WRITABLE != 0);
         let mut bytes = 0;
         for segment in writable {
-            let pages =
-                segment.start & !0xfff..(segment.start + segment.len).next_multiple_of(0x1000);
+            let pages = pages_of(segment);
             // A variable may be the stack of a thread.
             counted.divide(pages.clone(), &mut |part, counted| {
                 if counted.is_none() {
@@ -448,6 +465,9 @@ fn read_detail(
             counted.map(pages, ());
         }
         *(if is_ours { &mut own } else { &mut variables }) += bytes;
+        if is_ours && module.path.starts_with(DESCRIPTORS) {
+            detail.set(Field::OwnShared, bytes_of_file(map, module));
+        }
     }
     detail.set(Field::OwnMapped, own);
     let of_stacks = stacks.iter().map(|stack| stack.touched.anonymous);

@@ -5,7 +5,7 @@
 
 use std::iter;
 
-use heapprof_core::{EstimatedBlocks, MemoryPart, Waterfall};
+use heapprof_core::{EstimatedBlocks, MemoryPart, Waterfall, WaterfallLine};
 use heapprof_format::{MemoryField, MemoryReading};
 
 use crate::model::confidence::Confidence;
@@ -156,7 +156,11 @@ impl ResidentMemory {
         if is_in_mappings && blocks.is_some_and(|it| it.untouched.is_none()) {
             caveats.push(UNTOUCHED_UNKNOWN.into());
         }
-        let lines = waterfall.lines.iter().map(|line| {
+        // Without a recorded mapping by a setting, the line would seem to deny that there are some.
+        let is_known = |line: &&WaterfallLine| {
+            line.part != MemoryPart::Mapped || line.bytes > 0 || run.records_mappings()
+        };
+        let lines = waterfall.lines.iter().filter(is_known).map(|line| {
             let (key, name, remedy) = words(line.part, line.bytes, &reading, blocks);
             ResidentLine {
                 key,
