@@ -261,26 +261,45 @@ impl Moment {
                     false => that_day,
                 })
             }
-            Moment::Marker(name) => {
-                let named = |test: &dyn Fn(&str) -> bool| {
-                    let mut markers = run.markers.iter();
-                    markers.find(|marker| test(&marker.name)).map(Marker::cut)
-                };
-                let exact = named(&|marker| marker == name);
-                let partly = || named(&|marker| has_words(marker, name));
-                match exact.or_else(partly) {
-                    Some(cut) => Ok(cut),
-                    None => Err(MomentError::NoMarker {
-                        name: name.clone(),
-                        // Those that somebody named come first: dumps may be many.
-                        markers: (run.markers.iter().filter(|it| !it.is_of_dump()))
-                            .chain(run.markers.iter().filter(|it| it.is_of_dump()))
-                            .map(|marker| marker.name.clone())
-                            .collect(),
-                    }),
-                }
-            }
+            Moment::Marker(name) => match marker(&run.markers, name) {
+                Some(marker) => Ok(marker.cut()),
+                None => Err(MomentError::NoMarker {
+                    name: name.clone(),
+                    // Those that somebody named come first: dumps may be many.
+                    markers: (run.markers.iter().filter(|it| !it.is_of_dump()))
+                        .chain(run.markers.iter().filter(|it| it.is_of_dump()))
+                        .map(|marker| marker.name.clone())
+                        .collect(),
+                }),
+            },
         }
+    }
+}
+
+/// Returns the marker of a name: the first one, or with `#N` behind the name the Nth one, or with
+/// `#last` the last one.
+fn marker<'a>(markers: &'a [Marker], name: &str) -> Option<&'a Marker> {
+    let first = named(markers, name).into_iter().next();
+    first.or_else(|| {
+        let (name, which) = name.rsplit_once('#')?;
+        let all = named(markers, name);
+        match which {
+            "last" => all.last().copied(),
+            _ => all
+                .get(which.parse::<usize>().ok()?.checked_sub(1)?)
+                .copied(),
+        }
+    })
+}
+
+/// Returns the markers of that very name, or else those with these words in their names.
+fn named<'a>(markers: &'a [Marker], name: &str) -> Vec<&'a Marker> {
+    let of = |test: &dyn Fn(&str) -> bool| -> Vec<&'a Marker> {
+        markers.iter().filter(|it| test(&it.name)).collect()
+    };
+    match of(&|it| it == name) {
+        exact if !exact.is_empty() => exact,
+        _ => of(&|it| has_words(it, name)),
     }
 }
 
@@ -459,6 +478,40 @@ mod tests {
         assert!(text(find("2025-12-31T23:59:59Z")).contains("before the start"));
         assert!(text(find("lunch")).contains("its markers are dump, dump: 1"));
         assert!(text(find("")).contains("\"\" is neither a time"));
+    }
+
+    #[test]
+    fn one_of_several_markers_is_chosen_by_its_number() {
+        let marker = |time_ns, name: &str| Marker {
+            time_ns,
+            record: 0,
+            name: name.into(),
+        };
+        let run = Run {
+            markers: vec![
+                marker(1, "batch"),
+                marker(2, "batch"),
+                marker(3, "other batch"),
+                marker(4, "batch"),
+                marker(5, "C#2"),
+            ],
+            ..Run::default()
+        };
+        let find = |text: &str| moment(text).find(&run, &Peak::default(), &[]).ok();
+        for (text, time_ns) in [
+            ("batch", 1),
+            ("batch#1", 1),
+            ("batch#2", 2),
+            ("batch#3", 4),
+            ("marker:batch#last", 4),
+            ("other#1", 3),
+            ("C#2", 5),
+        ] {
+            assert_eq!(find(text), Some(Cut::Time(time_ns)), "{text}");
+        }
+        for text in ["batch#0", "batch#4", "batch#", "batch#x", "#1"] {
+            assert_eq!(find(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub(crate) struct Args {
     source: PathBuf,
 
     /// The memory at a moment, by the nearest reading: 12.5s, 300ms, 2m, 50%, 10:00:00,
-    /// 2026-11-21T10:00:00Z, start, end, peak, peak-rss, or a marker's name [default: end]
+    /// 2026-11-21T10:00:00Z, start, end, peak, peak-rss, or a marker's name (NAME#2: the second)
+    /// [default: end]
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true)]
     at: Option<String>,
 
