@@ -4,7 +4,7 @@
 //!
 //! Not here: the meaning of an entry, and when the memory of a table is mapped.
 
-pub(crate) mod filter;
+pub(crate) mod bloom_filter;
 pub(crate) mod number_hash;
 pub(crate) mod sample_table;
 pub(crate) mod slots;

@@ -18,7 +18,7 @@
 //! | the memory of the process is written | `memory.rs` |
 //! | a borrowed thread executes code of ours | `arch/x86_64/borrowed_code.rs`, `borrowing.rs` |
 //! | a thread holds a lock | `safe_point.rs` |
-//! | a filter ends the process for a system call | `filters.rs` |
+//! | a filter ends the process for a system call | `seccomp_filters.rs` |
 //! | a thread is in the middle of a changed instruction | `entries.rs`, `all_threads.rs` |
 //!
 //! Not here: the words on the terminal (`cli`), and the recording (the library).
@@ -36,12 +36,12 @@ mod arch;
 mod block;
 mod borrowing;
 mod entries;
-mod filters;
 mod memory;
 mod modules;
 mod priority;
 mod quiet;
 mod safe_point;
+mod seccomp_filters;
 mod stack;
 mod target;
 mod tracee;
@@ -183,7 +183,7 @@ pub fn attach(pid: u32, request: &AttachRequest) -> Result<AttachedRecording, Re
             all.into_iter().next_back()
         }
     };
-    filters::check(pid)?;
+    seccomp_filters::check(pid)?;
     let library = fs::read(&request.library)
         .map_err(|error| format!("cannot read {}: {error}", request.library.display()))?;
     let mut visit = borrowing::Visit::begin(pid, &target, before.as_ref(), input, &library)?;

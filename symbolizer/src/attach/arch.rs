@@ -4,7 +4,7 @@
 //! these depend on the processor:
 //!
 //! - the bytes of a page (`borrowing.rs`) and of an aligned word (`stack.rs`);
-//! - system calls that a processor may lack (`tracee.rs`, `filters.rs`);
+//! - system calls that a processor may lack (`tracee.rs`, `seccomp_filters.rs`);
 //! - the length of a jump, which is in the format (`AttachPatch`).
 
 mod x86_64;
