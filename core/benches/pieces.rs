@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicU64;
 
 use divan::{Bencher, black_box};
 use heapprof_core::{
-    EndedSample, Filter, Freed, Growth, LEVELS, Lane, Ledger, Levels, Merge, Origin, Rng,
+    BloomFilter, EndedSample, Freed, Growth, LEVELS, Lane, Ledger, Levels, Merge, Origin, Rng,
     SampleTable, Sampled, Sampler, Slot, StackHasher, StackLane, StackSet, Timeline, Weight,
     level_slots,
 };
@@ -66,11 +66,11 @@ fn sampler_draws(bencher: Bencher) {
     bencher.bench_local(|| sampler.draw(black_box(524_288)));
 }
 
-/// Asks a filter that holds `live` samples about one address.
+/// Asks a Bloom filter that holds `live` samples about one address.
 #[divan::bench(args = [0, 1_000, 30_000])]
-fn filter_asks(bencher: Bencher, live: usize) {
-    let filter = Box::leak(Box::new(Filter::new()));
-    filter.set_unit(Filter::unit_for(4096), std::iter::empty());
+fn bloom_filter_asks(bencher: Bencher, live: usize) {
+    let filter = Box::leak(Box::new(BloomFilter::new()));
+    filter.set_unit(BloomFilter::unit_for(4096), std::iter::empty());
     addresses(live)
         .iter()
         .for_each(|&address| filter.add(address));

@@ -10,7 +10,7 @@
 //! Pieces that run for every allocation or free:
 //!
 //! - [`Sampler`] decides with one subtraction whether a block is sampled.
-//! - [`Filter`] tells with one load that an address has no sample.
+//! - [`BloomFilter`] tells with one load that an address has no sample.
 //!
 //! Pieces that run for sampled blocks:
 //!
@@ -56,7 +56,7 @@
 //!
 //! [`nearest_name`] finds the name of a setting that a misspelt one means.
 //!
-//! [`seccomp_bpf`] evaluates a system call filter before the program installs it.
+//! [`seccomp_bpf`] evaluates a seccomp filter before the program installs it.
 //!
 //! The folders and files, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`,
 //! `lanes`, `ledger`, `coarse_history`, `memory`, `python`, `pace`, `allowance`, `rate_limit` and
@@ -120,7 +120,7 @@ pub use sampling::size_class::SizeClass;
 pub use sampling::trend::{LEAST_OF_ALL, LEAST_OF_OWN, REAL, Trend};
 pub use sampling::weight::Weight;
 pub use spelling::nearest_name;
-pub use tables::bloom_filter::{Filter, Unit};
+pub use tables::bloom_filter::{BloomFilter, Unit};
 pub use tables::number_hash::{NumberHasher, NumberMap, NumberState, mix};
 pub use tables::sample_table::{SampleTable, Vacant};
 pub use tables::slots::{Growth, LEVELS, Levels, Slot, level_slots};

@@ -13,8 +13,8 @@
 #![cfg(loom)]
 
 use heapprof_core::{
-    EndedSample, Event, Filter, Freed, Growth, Lane, Levels, Merge, Origin, SampleTable, Sampled,
-    SentStack, Slot, StackLane, StackSet, Unit, level_slots,
+    BloomFilter, EndedSample, Event, Freed, Growth, Lane, Levels, Merge, Origin, SampleTable,
+    Sampled, SentStack, Slot, StackLane, StackSet, Unit, level_slots,
 };
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -244,9 +244,9 @@ fn two_threads_that_ship_the_same_stack_leave_it_known() {
 }
 
 #[test]
-fn the_filter_says_maybe_while_a_sample_lives() {
+fn the_bloom_filter_says_maybe_while_a_sample_lives() {
     model(|| {
-        let filter = Filter::new();
+        let filter = BloomFilter::new();
         filter.set_unit(Unit::SMALLEST, std::iter::empty());
         let filter = Arc::new(filter);
         let handed_over = Arc::new(AtomicBool::new(false));

@@ -212,7 +212,7 @@ unsafe extern "C" fn in_child() {
     adopt_credentials::after_fork();
     session_start::after_fork();
     session::after_fork(thread);
-    // The child may be under a filter that forbids to ask for its id.
+    // The child may be under a seccomp filter that forbids to ask for its id.
     BLOCK.pid.store(0, Ordering::Relaxed);
     let idle = attach_state::IDLE;
     BLOCK.state.store(idle, Ordering::Release);
@@ -258,7 +258,7 @@ fn begin(entered: &Entered, settings: Settings) -> Result<String, String> {
         ));
     };
     let log = output.log_path();
-    sampled_blocks::prepare_filter(settings.interval, std::iter::empty());
+    sampled_blocks::prepare_bloom_filter(settings.interval, std::iter::empty());
     interval::prepare(&settings);
     labels::prepare(settings.label_values);
     python::prepare(settings.python, false);

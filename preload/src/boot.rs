@@ -170,7 +170,7 @@ extern "C" fn construct(
             interval::describe(settings.interval)
         );
     }
-    sampled_blocks::prepare_filter(settings.interval, early_heap::addresses());
+    sampled_blocks::prepare_bloom_filter(settings.interval, early_heap::addresses());
     interval::prepare(&settings);
     labels::prepare(settings.label_values);
     let with_dumps = settings.prefix.is_some();

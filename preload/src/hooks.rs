@@ -1,7 +1,7 @@
 //! Hooks: the functions that the program calls in place of libc's, and the sampling decision.
 //!
 //! ```text
-//!  program ─┬> malloc_fast ── countdown expired, or "perhaps" in the filter ──> malloc ─┬> sample
+//!  program ─┬> malloc_fast ── countdown expired, or a hit in the Bloom filter ─> malloc ─┬> sample
 //!           └> malloc, aligned, operators ──────────────────────────────────────────────┘
 //! ```
 //!

@@ -6,7 +6,7 @@
 //!           │          │           └──> dumps
 //!           │          └ unwind
 //!           └ allocator
-//!  host: fork, exec, exit, dlopen, ids, filters; no data flows through it
+//!  host: fork, exec, exit, dlopen, ids, seccomp filters; no data flows through it
 //! ```
 //!
 //! docs/architecture.md follows a sample along this picture. docs/glossary.md defines the words.

@@ -10,7 +10,7 @@
 //! | the connection between hooks and writer | `session.rs` |
 //! | what hooks send beside samples | `events.rs` |
 //! | a walker and two lanes, used by one hook at a time | `seats.rs`, `seats/`, `seat_lanes.rs` |
-//! | the table of live sampled blocks, and its filter | `sampled_blocks.rs`, `mapped_levels.rs` |
+//! | the live sampled blocks, and their Bloom filter | `sampled_blocks.rs`, `mapped_levels.rs` |
 //! | the sampling parameters of a thread | `regime.rs` |
 //! | bytes that threads request, sampled or not | `byte_count.rs` |
 //! | the labels of a thread | `labels.rs`, `labels/`, `thread_context.rs` |

@@ -1,6 +1,6 @@
-//! Filter: a counting Bloom filter with one hash function, over the addresses of live samples.
+//! Bloom filter: a counting one with one hash function, over the addresses of live samples.
 //!
-//! Glossary: filter.
+//! Glossary: Bloom filter.
 //!
 //! Model: an array of one-byte counters; a counter is about the live samples whose addresses map to
 //! it. Every `free` of the program loads one counter. Nearly all are 0, and the free is done. The
@@ -21,7 +21,7 @@
 //! bytes that share a counter: a power of two, at least [`Unit::SMALLEST`]. With a small unit few
 //! frees of other blocks find a nonzero counter. With a large unit the counters take little of the
 //! program's cache if its frees go all over a large heap. The best unit depends on the distance
-//! between samples: [`Filter::unit_for`].
+//! between samples: [`BloomFilter::unit_for`].
 //!
 //! Addresses a million units apart would share a counter. Instead each such step adds 37 counters.
 //! Otherwise blocks that begin at pages, which use one in 64 counters, would fall on each other.
@@ -33,7 +33,7 @@ use crate::primitive::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Number of counters. Only counters of the program's heap are touched, a cache line for 64 units.
 /// (Models and miri, which follow each counter, have two.)
-const COUNTERS: usize = 1 << Filter::BITS;
+const COUNTERS: usize = 1 << BloomFilter::BITS;
 
 /// A counter of one sample whose tag is unknown.
 const ONE: u8 = 128;
@@ -49,7 +49,7 @@ fn tag(address: u64) -> u8 {
 /// See the module's text.
 #[derive(Debug)]
 #[repr(C, align(64))]
-pub struct Filter {
+pub struct BloomFilter {
     /// The counter of an address has the number `address * multiplier mod 2^64 >> SHIFT`. Until a
     /// unit is set the multiplier is 0, and every address has the first counter.
     ///
@@ -67,9 +67,9 @@ pub struct Filter {
 #[repr(align(64))]
 struct Line<T>(T);
 
-impl Default for Filter {
+impl Default for BloomFilter {
     fn default() -> Self {
-        Filter::new()
+        BloomFilter::new()
     }
 }
 
@@ -94,13 +94,13 @@ impl Unit {
     /// Returns the multiplier for the counter number `address / unit + 37 * address / (1048576 *
     /// unit)`.
     fn multiplier(self) -> u64 {
-        let one = 1u64 << Filter::SHIFT; // bytes, if the unit were one
-        let further = (one >> Filter::BITS).wrapping_mul(37);
+        let one = 1u64 << BloomFilter::SHIFT; // bytes, if the unit were one
+        let further = (one >> BloomFilter::BITS).wrapping_mul(37);
         one.wrapping_add(further) >> self.0
     }
 }
 
-impl Filter {
+impl BloomFilter {
     /// Bits of a counter's number.
     const BITS: u32 = if cfg!(any(loom, miri)) { 1 } else { 20 };
     /// See [`MULTIPLIER_AT`](Self::MULTIPLIER_AT).
@@ -108,9 +108,9 @@ impl Filter {
     /// Offset of the multiplier, for assembly. An address times that word, shifted right by
     /// [`SHIFT`](Self::SHIFT), is the number of its counter. The counters are bytes, from
     /// [`COUNTERS_AT`](Self::COUNTERS_AT) on.
-    pub const MULTIPLIER_AT: usize = std::mem::offset_of!(Filter, multiplier);
+    pub const MULTIPLIER_AT: usize = std::mem::offset_of!(BloomFilter, multiplier);
     /// Offset of the first counter.
-    pub const COUNTERS_AT: usize = std::mem::offset_of!(Filter, counters);
+    pub const COUNTERS_AT: usize = std::mem::offset_of!(BloomFilter, counters);
 
     /// Returns the unit for samples that are `interval` bytes apart on average: a 128th of the
     /// interval.
@@ -141,7 +141,7 @@ impl Filter {
     /// Returns a filter without samples.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Filter {
+        BloomFilter {
             counters: std::array::from_fn(|_| AtomicU8::new(0)),
             multiplier: Line(AtomicU64::new(0)),
         }
@@ -151,7 +151,7 @@ impl Filter {
     /// file.
     #[cfg(not(loom))]
     pub const fn new() -> Self {
-        Filter {
+        BloomFilter {
             counters: [const { AtomicU8::new(0) }; COUNTERS],
             multiplier: Line(AtomicU64::new(0)),
         }
@@ -232,12 +232,12 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
-    /// A filter of its own for each place in the text: it is too large for a test's stack.
+    /// A Bloom filter of its own for each place in the text: it is too large for a test's stack.
     macro_rules! filter {
         ($unit:expr) => {{
-            static FILTER: Filter = Filter::new();
-            FILTER.set_unit($unit, std::iter::empty());
-            &FILTER
+            static BLOOM_FILTER: BloomFilter = BloomFilter::new();
+            BLOOM_FILTER.set_unit($unit, std::iter::empty());
+            &BLOOM_FILTER
         }};
     }
 
@@ -354,22 +354,22 @@ mod tests {
 
     #[test]
     fn what_was_held_before_the_unit_is_set_is_held_after_it() {
-        static FILTER: Filter = Filter::new();
+        static BLOOM_FILTER: BloomFilter = BloomFilter::new();
         let early: Vec<u64> = (0..100).map(|i| 0x7f00_0000_0000 + i * 48).collect();
-        early.iter().for_each(|&address| FILTER.add(address));
+        early.iter().for_each(|&address| BLOOM_FILTER.add(address));
         for unit in [Unit::SMALLEST, Unit::LARGEST] {
-            assert!(early.iter().all(|&address| FILTER.may_hold(address)));
-            FILTER.set_unit(unit, early.iter().copied());
+            assert!(early.iter().all(|&address| BLOOM_FILTER.may_hold(address)));
+            BLOOM_FILTER.set_unit(unit, early.iter().copied());
         }
-        assert!(early.iter().all(|&address| FILTER.may_hold(address)));
+        assert!(early.iter().all(|&address| BLOOM_FILTER.may_hold(address)));
         if !cfg!(miri) {
-            assert!(!FILTER.may_hold(0x7f00_0100_0000));
+            assert!(!BLOOM_FILTER.may_hold(0x7f00_0100_0000));
         }
     }
 
     #[test]
     fn units_follow_the_interval() {
-        let bytes = |interval| Filter::unit_for(interval).bytes();
+        let bytes = |interval| BloomFilter::unit_for(interval).bytes();
         assert_eq!([0, 1].map(bytes), [1024; 2]);
         assert_eq!([2, 4096, 32_767].map(bytes), [128; 3]);
         assert_eq!([32_768, 65_536, 100_000].map(bytes), [256, 512, 512]);
@@ -379,7 +379,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "its filter has two counters")]
     fn where_all_are_samples_the_smallest_blocks_do_not_stick() {
-        let filter = filter!(Filter::unit_for(1));
+        let filter = filter!(BloomFilter::unit_for(1));
         let blocks = || (0..65_536u64).map(|i| 0x7f00_0000_0000 + i * 16);
         blocks().for_each(|block| filter.add(block));
         blocks().for_each(|block| filter.remove(block));
@@ -391,12 +391,13 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "its filter has two counters")]
     fn each_unit_has_the_counter_after_the_last_ones() {
-        static FILTER: Filter = Filter::new();
+        static BLOOM_FILTER: BloomFilter = BloomFilter::new();
         for interval in [1, 4096, 65_536, 524_288, 1 << 30] {
-            let unit = Filter::unit_for(interval);
-            FILTER.set_unit(unit, std::iter::empty());
-            let first = FILTER.counters.as_ptr() as usize;
-            let number = |address| std::ptr::from_ref(FILTER.counter_of(address)) as usize - first;
+            let unit = BloomFilter::unit_for(interval);
+            BLOOM_FILTER.set_unit(unit, std::iter::empty());
+            let first = BLOOM_FILTER.counters.as_ptr() as usize;
+            let number =
+                |address| std::ptr::from_ref(BLOOM_FILTER.counter_of(address)) as usize - first;
             let follows = |n: &u64| {
                 let begin = 0x7f12_3000_0000 + n * unit.bytes();
                 (number(begin) + 1) % COUNTERS == number(begin + unit.bytes())

@@ -9,8 +9,8 @@
 //! array and are never given back.
 //!
 //! Later, `free` must distinguish them from the allocator's blocks. Their addresses stay marked in
-//! the filter for ever, so only the slow path has to check. The fast path itself reads the thread's
-//! record before it is known that we are relocated: see `thread_block::RECORD_AT`.
+//! the Bloom filter for ever, so only the slow path has to check. The fast path itself reads the
+//! thread's record before it is known that we are relocated: see `thread_block::RECORD_AT`.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;

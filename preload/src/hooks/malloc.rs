@@ -101,7 +101,7 @@ pub(super) unsafe extern "C-unwind" fn calloc_edge_size(size: usize) -> *mut c_v
     unsafe { calloc_sampled(size) }
 }
 
-/// Slow path of [`free`], to which it jumps if the address's counter in the filter is not 0.
+/// Slow path of [`free`], to which it jumps if the address's counter in the Bloom filter is not 0.
 ///
 /// # Safety
 /// As free(3).
@@ -159,7 +159,8 @@ unsafe fn resize(ptr: *mut c_void, size: usize, entry: u64) -> *mut c_void {
     }
     if sample::passes_valid(size) {
         if ptr.is_null() {
-            // Growing arrays begin with a null pointer. Neither the filter nor the page map has it.
+            // Growing arrays begin with a null pointer. Neither the Bloom filter nor the page map
+            // has it.
             return allocator::malloc(size);
         }
         if !sampled_blocks::may_be_sampled(ptr) {

@@ -1,12 +1,12 @@
 //! Fast paths of `malloc` and `free`, in assembly: the whole call if nothing is sampled.
 //!
 //! `malloc` advances the sampler by one subtraction, and takes a block out of the thread's cache.
-//! `free` reads the filter of sampled blocks by one load, and puts the block back into the cache.
-//! For a sampled block, or if the cache is empty or full, they jump to the slow path.
+//! `free` reads the Bloom filter of sampled blocks by one load, and puts the block back into the
+//! cache. For a sampled block, or if the cache is empty or full, they jump to the slow path.
 //!
 //! Not here: the paths if the next allocator serves the program (`next_fast.rs`).
 
-use heapprof_core::Filter;
+use heapprof_core::BloomFilter;
 
 use crate::allocator::fast_path::{define_free, define_malloc};
 use crate::hooks::malloc::{free_sampled, malloc_sampled};
@@ -31,9 +31,9 @@ define_free! { sampling_free:
     /// As free(3).
     #[unsafe(no_mangle)]
     fn free;
-    filter = sym sampled_blocks::FILTER,
-    multiplier = const Filter::MULTIPLIER_AT,
-    shift = const Filter::SHIFT,
-    counters = const Filter::COUNTERS_AT,
+    bloom_filter = sym sampled_blocks::BLOOM_FILTER,
+    multiplier = const BloomFilter::MULTIPLIER_AT,
+    shift = const BloomFilter::SHIFT,
+    counters = const BloomFilter::COUNTERS_AT,
     sampled = sym free_sampled,
 }

@@ -11,7 +11,7 @@
 
 use std::ffi::c_void;
 
-use heapprof_core::Filter;
+use heapprof_core::BloomFilter;
 
 use crate::allocator;
 use crate::allocator::slow_path::{self, FREE_AT, MALLOC_AT, TARGETS};
@@ -47,10 +47,10 @@ forwarding_free! {
     /// # Safety
     /// As free(3).
     fn free_to_next;
-    filter = sym sampled_blocks::FILTER,
-    multiplier = const Filter::MULTIPLIER_AT,
-    shift = const Filter::SHIFT,
-    counters = const Filter::COUNTERS_AT,
+    bloom_filter = sym sampled_blocks::BLOOM_FILTER,
+    multiplier = const BloomFilter::MULTIPLIER_AT,
+    shift = const BloomFilter::SHIFT,
+    counters = const BloomFilter::COUNTERS_AT,
     sampled = sym free_sampled,
     targets = sym TARGETS,
     free = const FREE_AT,

@@ -43,8 +43,8 @@ pub(crate) extern "C" fn in_child() {
     if !process::has_booted() {
         return thread.is_forking.set(false);
     }
-    // If recording has ended, a filter may end this process for the call. The id is then not
-    // needed.
+    // If recording has ended, a seccomp filter may end this process for the call. The id is then
+    // not needed.
     let pid = if phase::is_recording() {
         sys::getpid()
     } else {

@@ -66,7 +66,7 @@ fn retry_without_our_thread(call: impl Fn() -> c_int) -> Option<c_int> {
     let entered = thread::current().enter()?;
     entered.thread.running_code.set(RunningCode::Ours);
     let session =
-        session::current().filter(|_| process::is_own() && !seccomp::has_filtered_itself())?;
+        session::current().filter(|_| process::is_own() && !seccomp::has_installed_filter())?;
     let alone = sys::threads().is_none_or(|threads| threads == 2);
     if !alone || !writer::stop_thread() {
         errno::set(refused);

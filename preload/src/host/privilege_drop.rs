@@ -7,7 +7,7 @@
 //! and the log is held open from there on. A forked process that ends without a sample removes its
 //! log.
 //!
-//! A session also begins before a filter of system calls that lets us record: behind the filter no
+//! A session also begins before a seccomp filter that lets us record: behind the filter no
 //! thread may start.
 //!
 //! Nothing is done if the log cannot be held open because our thread shares the program's
@@ -34,16 +34,16 @@ pub(crate) fn prepare() {
 pub(crate) fn begin_session() {
     if is_possible()
         && !last_thread::main_may_have_ended()
-        && !credentials::is_filtered()
+        && !credentials::has_seccomp_filter()
         && credentials::is_root()
     {
         begin_now();
     }
 }
 
-/// Begins the session before a filter that lets us record, but may not let us start a thread. errno
-/// is preserved.
-pub(crate) fn begin_session_before_filter() {
+/// Begins the session before a seccomp filter that lets us record, but may not let us start a
+/// thread. errno is preserved.
+pub(crate) fn begin_session_before_seccomp_filter() {
     if is_possible() {
         begin_now();
     }

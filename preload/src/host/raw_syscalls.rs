@@ -1,11 +1,11 @@
 //! Raw system calls: `syscall` and `prctl`, by which a program bypasses libc functions that we
 //! export.
 //!
-//! Danger: assembly in the path of every such system call. libseccomp installs filters this way,
-//! and some programs end this way. For every other call, only the number is inspected, and the code
-//! jumps to the next definition with registers and stack unchanged. There must be no frame, because
-//! a thread that `clone` makes returns on a stack of its own. The call must not be made here,
-//! because a program may have all system calls intercepted except those of libc's code
+//! Danger: assembly in the path of every such system call. libseccomp installs seccomp filters this
+//! way, and some programs end this way. For every other call, only the number is inspected, and the
+//! code jumps to the next definition with registers and stack unchanged. There must be no frame,
+//! because a thread that `clone` makes returns on a stack of its own. The call must not be made
+//! here, because a program may have all system calls intercepted except those of libc's code
 //! (`PR_SET_SYSCALL_USER_DISPATCH`).
 
 use std::ffi::{c_int, c_long};

@@ -171,7 +171,7 @@ pub(crate) fn before_filter(mode: u64, program: u64) {
         _ => return,
     };
     if is_harmless {
-        privilege_drop::begin_session_before_filter();
+        privilege_drop::begin_session_before_seccomp_filter();
     } else {
         end_recording("installs a seccomp filter that would kill it for a system call of ours");
     }
@@ -230,7 +230,7 @@ pub(crate) fn before_fork() {
 
 /// Ends the recording in a forked child, if a filter forbids a session of its own.
 pub(crate) fn after_fork() {
-    if !AvoidableCall::SessionStart.is_allowed() && credentials::is_filtered() {
+    if !AvoidableCall::SessionStart.is_allowed() && credentials::has_seccomp_filter() {
         phase::end();
     }
     if IS_INSTALLED.load(Ordering::Relaxed) {

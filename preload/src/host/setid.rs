@@ -99,7 +99,7 @@ fn align_writer_rights() -> WriterRights {
     if !process::is_own() {
         return WriterRights::Unknown; // a child of vfork: libc finds no other thread there
     }
-    if seccomp::has_filtered_itself() {
+    if seccomp::has_installed_filter() {
         return WriterRights::Unknown;
     }
     let Ok(mine) = Rights::of_this_thread() else {

@@ -44,7 +44,7 @@ pub(crate) fn coarse_ns() -> u64 {
 }
 
 /// Returns this thread's time on a processor, in nanoseconds, or the monotonic clock if the
-/// program's filter forbids to ask. Only differences have a meaning.
+/// program's seccomp filter forbids to ask. Only differences have a meaning.
 pub(crate) fn thread_ns() -> u64 {
     match AvoidableCall::MemoryQuery.is_allowed() {
         true => read(libc::CLOCK_THREAD_CPUTIME_ID),

@@ -143,8 +143,8 @@ pub(crate) fn is_root() -> bool {
     matches!(ids(libc::SYS_getresuid), Ok([_, 0, _]))
 }
 
-/// Returns true if this thread has a system call filter.
-pub(crate) fn is_filtered() -> bool {
+/// Returns true if this thread has a seccomp filter.
+pub(crate) fn has_seccomp_filter() -> bool {
     prctl(libc::PR_GET_SECCOMP, 0) == Ok(libc::SECCOMP_MODE_FILTER.into())
 }
 

@@ -14,7 +14,7 @@
 //! Two things exist in the program's table only. Standard error is duplicated by the kernel for
 //! each line (`pidfd_getfd`). The end of the process also needs the program's table: our thread
 //! shares it if our thread may become the last one and call `exit`. Our thread also shares it if
-//! the kernel lacks the calls (before Linux 5.9), or if a filter may not know them.
+//! the kernel lacks the calls (before Linux 5.9), or if a seccomp filter may not know them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +28,7 @@ static OWNER: AtomicU64 = AtomicU64::new(0);
 
 /// In our thread, as it begins: leaves the program's table, unless `shares` is set.
 pub(crate) fn leave_program_table(shares: bool) {
-    let is_own = !shares && !credentials::is_filtered() && sys::unshare_descriptors();
+    let is_own = !shares && !credentials::has_seccomp_filter() && sys::unshare_descriptors();
     let owner = if is_own { thread_pointer() } else { 0 };
     OWNER.store(owner, Ordering::SeqCst);
 }
@@ -43,7 +43,7 @@ pub(crate) fn standard_error() -> Option<File> {
     if OWNER.load(Ordering::SeqCst) != thread_pointer() {
         return Some(File::borrowed(2));
     }
-    if seccomp::has_filtered_itself() {
+    if seccomp::has_installed_filter() {
         return None; // the filter may not know the calls for it
     }
     File::of_process(2).ok()

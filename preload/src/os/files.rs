@@ -83,9 +83,9 @@ fn c_path(path: &[u8]) -> Result<CString, Errno> {
     CString::new(path).map_err(|_: NulError| Errno(libc::ENOENT))
 }
 
-/// Moves the file to a high descriptor number, unless a filter may forbid the call.
+/// Moves the file to a high descriptor number, unless a seccomp filter may forbid the call.
 fn move_if_allowed(file: File) -> Result<File, Errno> {
-    match seccomp::has_filtered_itself() {
+    match seccomp::has_installed_filter() {
         true => Ok(file), // the filter may not expect the call
         false => file.move_to_high_number(),
     }

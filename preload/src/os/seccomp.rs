@@ -42,16 +42,16 @@ impl AvoidableCall {
     }
 }
 
-/// True if the program started under a system call filter.
-static WAS_FILTERED: AtomicBool = AtomicBool::new(false);
+/// True if the program started under a seccomp filter.
+static HAD_FILTER_AT_BOOT: AtomicBool = AtomicBool::new(false);
 
-/// At boot: checks whether the process is under a filter already.
+/// At boot: checks whether the process is under a seccomp filter already.
 pub(crate) fn prepare() {
-    WAS_FILTERED.store(credentials::is_filtered(), Ordering::Relaxed);
+    HAD_FILTER_AT_BOOT.store(credentials::has_seccomp_filter(), Ordering::Relaxed);
 }
 
-/// Returns true if the program has put itself under a filter after its start. The filter may end
-/// the process for a call that it does not expect.
-pub(crate) fn has_filtered_itself() -> bool {
-    credentials::is_filtered() && !WAS_FILTERED.load(Ordering::Relaxed)
+/// Returns true if the program has put itself under a seccomp filter after its start. The filter
+/// may end the process for a call that it does not expect.
+pub(crate) fn has_installed_filter() -> bool {
+    credentials::has_seccomp_filter() && !HAD_FILTER_AT_BOOT.load(Ordering::Relaxed)
 }

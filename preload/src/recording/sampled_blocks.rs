@@ -1,24 +1,24 @@
-//! Sampled blocks: the table of live samples by address, and the filter in front of it.
+//! Sampled blocks: the table of live samples by address, and the Bloom filter in front of it.
 //!
 //! Glossary: spot.
 //!
-//! Danger: every free of the program reads the filter, in assembly. A mistake here is a phantom
-//! leak or a double free. Order matters: a sample is inserted before its address is returned, and
-//! removed before the block is freed (Law 2).
+//! Danger: every free of the program reads the Bloom filter, in assembly. A mistake here is a
+//! phantom leak or a double free. Order matters: a sample is inserted before its address is
+//! returned, and removed before the block is freed (Law 2).
 //!
-//! The filter is read first, and the table only if the filter says "perhaps". A sample that is
-//! taken out leaves its [`Spot`]. If everything is recorded, the seat keeps the spot for the next
-//! block, because the allocator mostly returns the address that was freed last.
+//! The Bloom filter is read first, and the table only if the filter says "perhaps". A sample that
+//! is taken out leaves its [`Spot`]. If everything is recorded, the seat keeps the spot for the
+//! next block, because the allocator mostly returns the address that was freed last.
 
 use std::ffi::c_void;
 
-use heapprof_core::{Filter, Growth, Levels, SampleTable, Vacant};
+use heapprof_core::{BloomFilter, Growth, Levels, SampleTable, Vacant};
 
 use crate::arch::memory::prefetch_to_write;
 use crate::recording::mapped_levels::MappedLevels;
 
-/// The filter: may a sample live at this address?
-pub(crate) static FILTER: Filter = Filter::new();
+/// The Bloom filter: may a sample live at this address?
+pub(crate) static BLOOM_FILTER: BloomFilter = BloomFilter::new();
 /// The table: which sample lives at this address?
 static TABLE: SampleTable<MappedLevels> = SampleTable::new(MappedLevels::new());
 
@@ -41,18 +41,18 @@ pub(crate) fn address_of(number: u64) -> u64 {
 /// freed. The assembly of `free` has the first half of this check.
 #[inline(always)]
 pub(crate) fn may_be_sampled(ptr: *mut c_void) -> bool {
-    FILTER.may_hold(ptr as u64)
+    BLOOM_FILTER.may_hold(ptr as u64)
 }
 
 /// Marks the address of an early block, so that every free of it takes the slow path.
 pub(crate) fn mark_early(address: u64) {
-    FILTER.add(address);
+    BLOOM_FILTER.add(address);
 }
 
-/// Fits the filter to samples that are `interval` bytes apart. Called at boot, before there is any
-/// sample. The addresses of early blocks, `early`, stay marked.
-pub(crate) fn prepare_filter(interval: u64, early: impl Iterator<Item = u64>) {
-    FILTER.set_unit(Filter::unit_for(interval), early);
+/// Fits the Bloom filter to samples that are `interval` bytes apart. Called at boot, before there
+/// is any sample. The addresses of early blocks, `early`, stay marked.
+pub(crate) fn prepare_bloom_filter(interval: u64, early: impl Iterator<Item = u64>) {
+    BLOOM_FILTER.set_unit(BloomFilter::unit_for(interval), early);
 }
 
 /// Makes the table's first level, for a session that begins. Returns false if there is no memory.
@@ -66,7 +66,7 @@ pub(crate) fn make_table() -> bool {
 #[cfg(feature = "attach")]
 pub(crate) fn renew() {
     TABLE.levels().clear();
-    FILTER.clear();
+    BLOOM_FILTER.clear();
 }
 
 /// Resets the table's growth in a forked child.
@@ -79,7 +79,7 @@ pub(crate) fn after_fork() {
 /// them.
 #[inline(always)]
 pub(crate) fn prefetch(ptr: *mut c_void) {
-    prefetch_to_write(FILTER.place_of(ptr as u64));
+    prefetch_to_write(BLOOM_FILTER.place_of(ptr as u64));
     if let Some(place) = TABLE.place_of(ptr as u64) {
         prefetch_to_write(place);
     }
@@ -88,10 +88,10 @@ pub(crate) fn prefetch(ptr: *mut c_void) {
 /// Inserts sample `id` at `ptr`, a block that has not been returned. False: there is no room.
 #[inline(always)]
 pub(crate) fn insert(ptr: *mut c_void, id: u64) -> bool {
-    FILTER.add(ptr as u64);
+    BLOOM_FILTER.add(ptr as u64);
     let has_room = TABLE.insert(ptr as u64, id);
     if !has_room {
-        FILTER.remove(ptr as u64);
+        BLOOM_FILTER.remove(ptr as u64);
     }
     has_room
 }
@@ -141,7 +141,7 @@ pub(crate) fn take(ptr: *mut c_void) -> Option<TakenSample> {
     Some(TakenSample { id, vacant })
 }
 
-/// The spot of a freed sample: its slot in the table and its count in the filter, both still
+/// The spot of a freed sample: its slot in the table and its count in the Bloom filter, both still
 /// reserved. Dropping the spot gives both back.
 pub(crate) struct Spot(Option<Vacant>);
 
@@ -180,7 +180,7 @@ impl Drop for Spot {
         if let Some(vacant) = self.0.take() {
             let address = vacant.address();
             vacant.leave();
-            FILTER.remove(address);
+            BLOOM_FILTER.remove(address);
         }
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! With `heapprof attach`, a process that is `Off` after a detach begins again.
 //!
-//! These change the phase: boot, an attach and a detach, a filter of system calls, the end of the
+//! These change the phase: boot, an attach and a detach, a seccomp filter, the end of the
 //! process, a lack of memory, and giving up. Hooks only read it. A forked child keeps it.
 //!
 //! Not here: the interval, which can stop the sampling for a time.

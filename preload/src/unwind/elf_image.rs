@@ -168,7 +168,8 @@ impl Image<'_> {
         hasher.finish()
     }
 
-    /// Returns the file's absolute path, if a filter allows the query of the working directory.
+    /// Returns the file's absolute path, if a seccomp filter allows the query of the working
+    /// directory.
     pub(crate) fn path(&self) -> Vec<u8> {
         match self.name {
             b"" => executable::path(),

@@ -5,7 +5,7 @@
 //! | at boot, to listen to `heapprof ctl`, or for dumps by the clock or a signal | `boot.rs` |
 //! | when a function of the C API needs the writer | `hooks/c_api.rs` |
 //! | when many mappings wait | `hooks/mapping_changes.rs` |
-//! | before the process gives up rights, or installs a filter | `host/privilege_drop.rs` |
+//! | before the process gives up rights, or installs a seccomp filter | `host/privilege_drop.rs` |
 //! | when `heapprof attach` starts the recording | `attach.rs` |
 //!
 //! Boot makes only the log, which tells where the process began, and which the program may later

@@ -193,11 +193,11 @@ static BOOT_SCHEDULING: AtomicPtr<sys::Scheduling> = AtomicPtr::new(std::ptr::nu
 
 /// Gives our thread the scheduling of the program's start. It inherits the scheduling of the thread
 /// that took the first sample, which may be bound to one processor or be a real-time thread that
-/// never sleeps. A filter may not allow these calls, so nothing is done behind one.
+/// never sleeps. A seccomp filter may not allow these calls, so nothing is done behind one.
 fn restore_scheduling() {
     // SAFETY: null or leaked by `prepare`.
     if let Some(scheduling) = unsafe { BOOT_SCHEDULING.load(Ordering::Acquire).as_ref() }
-        && !credentials::is_filtered()
+        && !credentials::has_seccomp_filter()
     {
         scheduling.apply();
     }
@@ -205,7 +205,7 @@ fn restore_scheduling() {
 
 /// Looks up libc's function and the scheduling, at boot, while no other thread uses the loader.
 pub(crate) fn prepare() {
-    if !credentials::is_filtered()
+    if !credentials::has_seccomp_filter()
         && let Some(now) = sys::Scheduling::of_this_thread()
     {
         BOOT_SCHEDULING.store(Box::into_raw(Box::new(now)), Ordering::Release);
@@ -356,7 +356,7 @@ pub(crate) fn restart_thread(session: &'static Session) {
 /// the program's descriptors. If our thread has a table of its own, it ends and another one starts.
 pub(crate) fn share_descriptors(session: &'static Session) {
     wait_until_running();
-    if fd_table::is_separate() && !seccomp::has_filtered_itself() && stop_thread() {
+    if fd_table::is_separate() && !seccomp::has_installed_filter() && stop_thread() {
         restart_thread(session);
     }
 }

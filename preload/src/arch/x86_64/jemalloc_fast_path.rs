@@ -264,8 +264,8 @@ macro_rules! cached_free {
     };
 }
 
-/// Defines free that first asks the filter of sampled blocks, and jumps to `sampled` if the filter
-/// may contain the block.
+/// Defines free that first asks the Bloom filter of sampled blocks, and jumps to `sampled` if the
+/// filter may contain the block.
 macro_rules! sampling_free {
     ($(#[$attribute:meta])* fn $name:ident; $($operands:tt)*) => {
         $(#[$attribute])*
@@ -273,7 +273,7 @@ macro_rules! sampling_free {
         pub(crate) unsafe extern "C-unwind" fn $name(ptr: *mut std::ffi::c_void) {
             $crate::arch::jemalloc_fast_path::put_into_bin!(
                 [
-                    "lea rcx, [rip + {filter}]",
+                    "lea rcx, [rip + {bloom_filter}]",
                     "mov rax, qword ptr [rcx + {multiplier}]",
                     "imul rax, rdi",
                     "shr rax, {shift}",

@@ -35,8 +35,8 @@ macro_rules! forwarding_malloc {
     };
 }
 
-/// Defines free that asks the filter of sampled blocks, and jumps to `sampled` if the filter may
-/// contain the block.
+/// Defines free that asks the Bloom filter of sampled blocks, and jumps to `sampled` if the filter
+/// may contain the block.
 macro_rules! forwarding_free {
     ($(#[$attribute:meta])* fn $name:ident; $($operands:tt)*) => {
         $(#[$attribute])*
@@ -44,7 +44,7 @@ macro_rules! forwarding_free {
         pub(crate) unsafe extern "C-unwind" fn $name(ptr: *mut std::ffi::c_void) {
             std::arch::naked_asm!(
                 ".cfi_startproc",
-                "lea rcx, [rip + {filter}]",
+                "lea rcx, [rip + {bloom_filter}]",
                 "mov rax, qword ptr [rcx + {multiplier}]",
                 "imul rax, rdi",
                 "shr rax, {shift}",

@@ -107,8 +107,8 @@ pub(crate) enum Exit {
     Due,
 }
 
-/// The filter of sampled addresses: where it is, the offsets of its words, and its shift.
-pub(crate) struct FilterPlace {
+/// The Bloom filter of sampled addresses: where it is, the offsets of its words, and its shift.
+pub(crate) struct BloomFilterPlace {
     pub(crate) address: u64,
     pub(crate) multiplier: i32,
     pub(crate) shift: u8,
@@ -160,14 +160,14 @@ impl Check {
     }
 
     /// The check of a free.
-    pub(crate) fn free(ptr: u8, filter: &FilterPlace) -> Option<Check> {
+    pub(crate) fn free(ptr: u8, filter: &BloomFilterPlace) -> Option<Check> {
         let mut check = Check::NONE;
         check.ask(ptr, filter)?;
         Some(check)
     }
 
     /// The check of a resize: that of a free, then that of an allocation.
-    pub(crate) fn resize(ptr: u8, size: u8, filter: &FilterPlace, left: i32) -> Option<Check> {
+    pub(crate) fn resize(ptr: u8, size: u8, filter: &BloomFilterPlace, left: i32) -> Option<Check> {
         let register = register(size)?;
         let mut check = Check::NONE;
         check.put(&[0x48, 0x85, 0xc0 | register << 3 | register]); // test size, size
@@ -177,8 +177,8 @@ impl Check {
         Some(check)
     }
 
-    /// Asks the filter whether a sample may live at the address in that argument.
-    fn ask(&mut self, ptr: u8, filter: &FilterPlace) -> Option<()> {
+    /// Asks the Bloom filter whether a sample may live at the address in that argument.
+    fn ask(&mut self, ptr: u8, filter: &BloomFilterPlace) -> Option<()> {
         self.put(&[0x50, 0x41, 0x52]); // push rax; push r10
         self.put(&[0x49, 0xba]); // mov r10, imm64
         self.put(&filter.address.to_le_bytes());

@@ -5,14 +5,14 @@
 use std::fmt::Display;
 use std::ops::Range;
 
-use heapprof_core::{EntryPatch, Filter, Refusal};
+use heapprof_core::{BloomFilter, EntryPatch, Refusal};
 
 use super::functions::{Call, Family, is_usual};
 use super::tapped_function::{FunctionTap, UsableSize, due_stub, undecided_stub};
 use super::user_functions::NamedFunctions;
 #[cfg(feature = "attach")]
 use crate::allocator;
-use crate::arch::tap_stubs::{Check, Exit, FilterPlace, TAIL, tail};
+use crate::arch::tap_stubs::{BloomFilterPlace, Check, Exit, TAIL, tail};
 use crate::arch::thread_block::{thread_block, thread_pointer};
 use crate::os::code::{self, GeneratedCode};
 use crate::os::elf_symbols::{self, ElfSymbols};
@@ -163,11 +163,11 @@ pub(super) unsafe fn write_jumps(planned: &PatchPlan) -> Result<(), String> {
 fn check_of(call: Call) -> Option<Check> {
     let block = thread_block().addr().wrapping_sub(thread_pointer().addr());
     let left = block.wrapping_add(thread::LEFT) as i32; // static thread-local memory is near
-    let filter = FilterPlace {
-        address: &raw const sampled_blocks::FILTER as u64,
-        multiplier: Filter::MULTIPLIER_AT as i32,
-        shift: Filter::SHIFT as u8,
-        counters: Filter::COUNTERS_AT as i32,
+    let filter = BloomFilterPlace {
+        address: &raw const sampled_blocks::BLOOM_FILTER as u64,
+        multiplier: BloomFilter::MULTIPLIER_AT as i32,
+        shift: BloomFilter::SHIFT as u8,
+        counters: BloomFilter::COUNTERS_AT as i32,
     };
     match call {
         Call::Allocate { size } | Call::AllocateInto { size, .. } => Check::allocation(size, left),

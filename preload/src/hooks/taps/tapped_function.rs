@@ -113,7 +113,7 @@ unsafe extern "C-unwind" fn allocation_is_due(
         Some(place) if answer as u32 == 0 => unsafe { (place as *const usize).read() },
         Some(_) => 0,
     };
-    // The old block of a resize is not sampled: the check has asked the filter.
+    // The old block of a resize is not sampled: the check has asked the Bloom filter.
     let fit = tap.fit(block, size);
     sample::on_allocation(tap.pc(), block as *mut c_void, size, fit, here);
     answer

@@ -17,7 +17,7 @@ enum Ownership {
     /// Ours, while the number names the file with this device and inode. The program may have put a
     /// file of its own there (`dup2`).
     Ours(u64, u64),
-    /// Presumed ours: the kernel, or a filter of the program, does not tell which file it is.
+    /// Presumed ours: the kernel, or a seccomp filter, does not tell which file it is.
     Unknown,
     /// The program's.
     Program,

@@ -163,11 +163,11 @@ fn grant(thread: &Thread, slot: &'static SeatSlot) {
 pub(super) fn revoke_if_orphaned(slot: &SeatSlot) -> bool {
     let lease = &slot.lease;
     // `/proc` is no source for this: it may belong to another PID namespace, and a live thread must
-    // not be taken for an ended one. A filter of system calls may answer wrongly, or end the
+    // not be taken for an ended one. A seccomp filter may answer wrongly, or end the
     // process for the call.
     if lease.is_at_work()
         || !AvoidableCall::ThreadCheck.is_allowed()
-        || credentials::is_filtered()
+        || credentials::has_seccomp_filter()
         || sys::has_thread(lease.tid.load(Ordering::Relaxed))
     {
         return false;
