@@ -18,7 +18,7 @@
 //! | the memory of the process is written | `memory.rs` |
 //! | a borrowed thread executes code of ours | `arch/x86_64/borrowed_code.rs`, `borrowing.rs` |
 //! | a thread holds a lock | `safe_point.rs` |
-//! | a filter ends the process for a system call | `seccomp_filters.rs` |
+//! | a seccomp filter ends the process for a system call | `seccomp_filters.rs` |
 //! | a thread is in the middle of a changed instruction | `entries.rs`, `all_threads.rs` |
 //!
 //! Not here: the words on the terminal (`cli`), and the recording (the library).

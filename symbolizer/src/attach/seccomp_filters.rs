@@ -1,9 +1,9 @@
-//! Filters: whether the seccomp filters of a process let the library work.
+//! Seccomp filters: whether those of a process let the library work.
 //!
-//! A filter may end the process for a system call. The kernel shows the filters of a stopped thread
-//! to a tracer that has CAP_SYS_ADMIN, and core evaluates them (`seccomp_bpf`) for each call that
-//! borrowed code, the loader and the library make. A filter that refuses a call with an error is
-//! harmless: then attaching or recording fails, and says so.
+//! A seccomp filter may end the process for a system call. The kernel shows the filters of a
+//! stopped thread to a tracer that has CAP_SYS_ADMIN, and core evaluates them (`seccomp_bpf`) for
+//! each call that borrowed code, the loader and the library make. A filter that refuses a call with
+//! an error is harmless: then attaching or recording fails, and says so.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +18,7 @@ use super::tracee::{Stop, Tracee};
 /// How long a thread has to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A system call with the arguments that filters inspect.
+/// A system call with the arguments that seccomp filters inspect.
 struct Call {
     name: &'static str,
     call: SystemCall,
@@ -128,13 +128,13 @@ const CALLS: &[Call] = calls! {
     prctl = libc::SYS_prctl, [libc::PR_SET_VMA];
 };
 
-/// A filter, as the kernel shows it.
-type Filter = Vec<[u8; 8]>;
+/// A seccomp filter, as the kernel shows it.
+type SeccompFilter = Vec<[u8; 8]>;
 
-/// Refuses a process with a filter that would end it for one of the calls.
+/// Refuses a process with a seccomp filter that would end it for one of the calls.
 ///
 /// # Errors
-/// In words: which call, or why the filters cannot be read.
+/// In words: which call, or why the seccomp filters cannot be read.
 pub(super) fn check(pid: u32) -> Result<(), String> {
     let mut filters = BTreeSet::new();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
@@ -143,7 +143,7 @@ pub(super) fn check(pid: u32) -> Result<(), String> {
         let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"));
         match status_of(&status.unwrap_or_default(), "Seccomp:").as_str() {
             "0" | "" => {}
-            "2" => filters.extend(filters_of(tid)?),
+            "2" => filters.extend(seccomp_filters_of(tid)?),
             _ => {
                 return Err("it is in seccomp's strict mode, so it can make no system call".into());
             }
@@ -163,8 +163,8 @@ pub(super) fn check(pid: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the filters of one thread, which stops for it.
-fn filters_of(tid: u32) -> Result<Vec<Filter>, String> {
+/// Reads the seccomp filters of one thread, which stops for it.
+fn seccomp_filters_of(tid: u32) -> Result<Vec<SeccompFilter>, String> {
     let Ok(mut thread) = Tracee::interrupt(tid) else {
         return Ok(Vec::new()); // it has ended, or why it cannot be stopped is told later
     };
@@ -175,7 +175,7 @@ fn filters_of(tid: u32) -> Result<Vec<Filter>, String> {
     }
     let mut filters = Vec::new();
     loop {
-        match thread.filter(filters.len()) {
+        match thread.seccomp_filter(filters.len()) {
             Ok(Some(filter)) => filters.push(filter),
             Ok(None) => return Ok(filters),
             Err(error) => return Err(why_not_shown(&error)),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_that_ends_the_process_is_told_by_the_call() {
+    fn a_seccomp_filter_that_ends_the_process_is_told_by_the_call() {
         const ALLOW: u32 = 0x7fff_0000;
         let kills = filter(libc::SYS_memfd_create as u32, 0, ALLOW);
         let bad: Vec<_> = (CALLS.iter())

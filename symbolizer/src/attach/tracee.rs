@@ -253,7 +253,7 @@ impl Tracee {
 
     /// Returns the thread's seccomp filter of that number, its instructions as the kernel has them.
     /// `None`: it has no more.
-    pub(super) fn filter(&self, number: usize) -> io::Result<Option<Vec<[u8; 8]>>> {
+    pub(super) fn seccomp_filter(&self, number: usize) -> io::Result<Option<Vec<[u8; 8]>>> {
         let get = |data| {
             // SAFETY: writes as many instructions as the first call has told; null asks for that.
             unsafe { ptrace(PTRACE_SECCOMP_GET_FILTER, self.tid, number, data) }

@@ -88,8 +88,8 @@ pub(super) struct Table {
     pub(super) lines: Vec<Line>,
     /// The sum of what is shown, the filter aside.
     pub(super) whole: Amount,
-    /// Lines that the filter leaves out.
-    pub(super) filtered: usize,
+    /// Number of lines that the filter hides.
+    pub(super) hidden: usize,
 }
 
 impl Focus {
@@ -158,12 +158,12 @@ impl Choice {
         lines.retain(|line| self.has_something(line));
         let before = lines.len();
         lines.retain(|line| self.lets_through(snapshot, line));
-        let filtered = before - lines.len();
+        let hidden = before - lines.len();
         lines.sort_by(|a, b| self.order(snapshot, a, b));
         Table {
             lines,
             whole,
-            filtered,
+            hidden,
         }
     }
 
@@ -404,7 +404,7 @@ mod tests {
             choice.by = By::All;
             choice.filter = filter.into();
             let table = choice.table(&snapshot);
-            (table.lines.len(), table.filtered, table.whole.value)
+            (table.lines.len(), table.hidden, table.whole.value)
         };
         assert_eq!(with(""), (3, 0, 1300.0));
         assert_eq!(with("pars"), (1, 2, 1300.0));

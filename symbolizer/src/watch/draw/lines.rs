@@ -64,7 +64,7 @@ pub(super) fn write_title(snapshot: &Snapshot, state: &State, area: Rect, screen
     if !choice.filter.is_empty() {
         parts.push(("  filter ".into(), palette.plain()));
         parts.push((choice.filter.clone(), palette.key()));
-        let hidden = Count(state.table.filtered as u64);
+        let hidden = Count(state.table.hidden as u64);
         parts.push((format!(" hides {hidden}"), palette.aside()));
     }
     let used = screen.write(area, &parts);
@@ -126,7 +126,7 @@ pub(super) fn draw(snapshot: &Snapshot, state: &State, area: Rect, screen: &mut 
         screen.write(at(line as u16 + 1), &parts);
     }
     if seen.is_empty() && room > 0 {
-        let why = match state.table.filtered {
+        let why = match state.table.hidden {
             0 => format!("nothing: {} is 0", state.choice.measure),
             _ => "no line has what the filter asks for: Esc takes it away".into(),
         };
