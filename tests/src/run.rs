@@ -33,7 +33,7 @@ pub struct Run {
     exit_wait: bool,
     limit: Duration,
     ignored_signal: Option<i32>,
-    filtered: bool,
+    has_seccomp_filter: bool,
     cgroup: Option<Arc<File>>,
     folder: Arc<TempDir>,
     inside: Option<PathBuf>,
@@ -63,7 +63,7 @@ impl Run {
             exit_wait: true,
             limit: TIME_LIMIT,
             ignored_signal: None,
-            filtered: false,
+            has_seccomp_filter: false,
             cgroup: None,
             folder: Arc::new(tempfile::tempdir().expect("a temporary folder")),
             inside: None,
@@ -181,12 +181,12 @@ impl Run {
         self
     }
 
-    /// Starts the program behind a system call filter that lets everything through, as in a
+    /// Starts the program behind a seccomp filter that lets everything through, as in a
     /// container. The library's thread then shares the program's table of descriptors, as on an old
     /// kernel.
     #[must_use]
-    pub fn behind_a_filter(mut self) -> Run {
-        self.filtered = true;
+    pub fn behind_seccomp_filter(mut self) -> Run {
+        self.has_seccomp_filter = true;
         self
     }
 
@@ -262,7 +262,7 @@ impl Run {
                 });
             }
         }
-        if self.filtered {
+        if self.has_seccomp_filter {
             // SAFETY: between fork and exec, two system calls without memory but the stack's.
             unsafe { command.pre_exec(let_everything_through) };
         }
@@ -296,7 +296,7 @@ fn add_itself(processes: RawFd) -> std::io::Result<()> {
     }
 }
 
-/// Installs a filter for the calling process and all that it starts.
+/// Installs a seccomp filter for the calling process and all that it starts.
 fn let_everything_through() -> std::io::Result<()> {
     let mut allow = libc::sock_filter {
         code: 0x06, // BPF_RET | BPF_K

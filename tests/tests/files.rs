@@ -14,12 +14,12 @@ use heapprof_tests::{Build, Log, Run};
 
 #[test]
 fn daemon_close_fds() {
-    for (interval, filtered) in [(1, false), (4096, false), (1, true)] {
+    for (interval, has_seccomp_filter) in [(1, false), (4096, false), (1, true)] {
         let mut run = Run::fixture("daemon_close_fds")
             .interval(interval)
             .prefix("t");
-        if filtered {
-            run = run.behind_a_filter();
+        if has_seccomp_filter {
+            run = run.behind_seccomp_filter();
         }
         let folder = run.folder().join("daemon");
         fs::create_dir(&folder).unwrap();
@@ -47,7 +47,7 @@ fn a_program_that_closes_our_descriptors_and_opens_its_own() {
         let run = Run::fixture("reuses_descriptors").interval(1).prefix("t");
         run.env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")
     };
-    for run in [run(), run().behind_a_filter()] {
+    for run in [run(), run().behind_seccomp_filter()] {
         let file = run.folder().join("theirs");
         let ran = run.arg(&file).run().well();
         assert_eq!(
@@ -70,7 +70,7 @@ fn a_program_that_takes_free_numbers_gets_them_and_keeps_what_is_sent_to_it() {
     // If the library's thread shares the table, a number may be one that it is opening; data sent
     // to the program stay the program's.
     let run = Run::fixture("takes_free_numbers").interval(1).prefix("t");
-    let ran = run.behind_a_filter().run();
+    let ran = run.behind_seccomp_filter().run();
     assert_eq!(ran.claims().ok.first().map(String::as_str), Some("kept"));
 }
 

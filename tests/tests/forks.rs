@@ -220,8 +220,8 @@ fn newer_python() -> Option<PathBuf> {
     programs.find(|program| program.is_file())
 }
 
-/// Python counts the kernel's threads at a fork. The guide's filter silences it, and a program that
-/// makes errors of warnings forks all the same.
+/// Python counts the kernel's threads at a fork. The guide's warnings filter silences it, and a
+/// program that makes errors of warnings forks all the same.
 #[test]
 fn a_newer_python_warns_at_a_fork_unless_it_is_told_not_to() {
     const FORKS: &str = "import os, sys
@@ -229,16 +229,19 @@ pid = os.fork()
 pid == 0 and os._exit(0)
 os.waitpid(pid, 0)
 print('forked')";
-    const FILTER: &str = "ignore:This process:DeprecationWarning";
+    const WARNINGS_FILTER: &str = "ignore:This process:DeprecationWarning";
     let Some(python) = newer_python() else {
         return println!("skip: no Python of 3.12 or later");
     };
     let guide = std::fs::read_to_string(repository().join("docs/guide.md")).unwrap();
-    assert!(guide.contains(&format!("-W '{FILTER}'")), "{FILTER}");
-    let forks = |options: &[&str], filter: Option<&str>| {
+    assert!(
+        guide.contains(&format!("-W '{WARNINGS_FILTER}'")),
+        "{WARNINGS_FILTER}"
+    );
+    let forks = |options: &[&str], warnings: Option<&str>| {
         let mut run = Run::program(&python).args(options).args(["-c", FORKS]);
-        if let Some(filter) = filter {
-            run = run.env("PYTHONWARNINGS", filter);
+        if let Some(warnings) = warnings {
+            run = run.env("PYTHONWARNINGS", warnings);
         }
         let ran = run.interval(1).prefix("t").run().well();
         assert_eq!(ran.stdout, "forked\n");
@@ -246,8 +249,8 @@ print('forked')";
     };
     let said = forks(&[], None);
     assert!(said.contains("DeprecationWarning: This process"), "{said}");
-    assert_eq!(forks(&["-W", FILTER], None), "");
-    assert_eq!(forks(&[], Some(FILTER)), "");
+    assert_eq!(forks(&["-W", WARNINGS_FILTER], None), "");
+    assert_eq!(forks(&[], Some(WARNINGS_FILTER)), "");
     assert_eq!(forks(&["-W", "error"], None), "");
-    assert_eq!(forks(&["-W", "error", "-W", FILTER], None), "");
+    assert_eq!(forks(&["-W", "error", "-W", WARNINGS_FILTER], None), "");
 }

@@ -45,7 +45,11 @@ fn chroot_and_dropped_privileges() {
         ("uid", false),
     ] {
         let run = Run::compiled("gives_up", GIVES_UP_RIGHTS, &[]);
-        let run = if is_held { run } else { run.behind_a_filter() };
+        let run = if is_held {
+            run
+        } else {
+            run.behind_seccomp_filter()
+        };
         let jail = run.folder().join("jail");
         fs::create_dir(&jail).unwrap();
         let ran = run.arg(what).arg(&jail).interval(1).prefix("t").run();
@@ -150,7 +154,7 @@ fn workers_behind_a_filter() {
         return;
     }
     for mode in [0o700, 0o777] {
-        let run = Run::compiled("worker", WORKER, &[]).behind_a_filter();
+        let run = Run::compiled("worker", WORKER, &[]).behind_seccomp_filter();
         let folder = fs::Permissions::from_mode(mode);
         fs::set_permissions(run.folder(), folder).unwrap();
         let ran = run.args(["uid", "-"]).interval(1).prefix("t").run();

@@ -73,7 +73,7 @@ fn threads_that_end_leave_the_seats_that_they_kept() {
     let granted = |it: &Running| word(it, "5seats5lease7GRANTED");
     // Ended threads keep some seats for a moment, because the writer asks at most twice a second.
     let most = granted(&running);
-    // Under a filter of system calls the writer does not ask which threads live.
+    // Under a seccomp filter the writer does not ask which threads live.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     if status.contains("Seccomp:\t0") {
         running.until("one seat that is kept", |it| granted(it) == 1);

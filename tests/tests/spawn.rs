@@ -94,7 +94,7 @@ fn exec_fds() {
     let busy = || Run::fixture("exec_fds").interval(1).prefix("t");
     // Behind the filter the library's thread shares the program's descriptors: a descriptor that is
     // open for a moment must not pass an exec.
-    for run in [busy(), busy().behind_a_filter().arg("1000")] {
+    for run in [busy(), busy().behind_seccomp_filter().arg("1000")] {
         let ran = run.run().well();
         assert_eq!(ran.claims().ok, ["descriptors"], "{}", ran.stdout);
         assert!(ran.log().whole().end().is_some());
