@@ -323,7 +323,7 @@ fn what_cannot_be_attached_to_is_told() {
 /// A process under a seccomp filter is recorded if the filter ends it for none of our system calls.
 /// Otherwise it is left alone, and the call is named.
 #[test]
-fn a_filter_is_read_before() {
+fn a_seccomp_filter_is_read_before() {
     let mut refuses = Server::with(&["2", "refuses"]);
     refuses.attached(&["-i", "1"]);
     refuses.tell("burst 20");

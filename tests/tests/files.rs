@@ -41,8 +41,8 @@ fn daemon_close_fds() {
 /// alone, also if the library's thread shares its table.
 #[test]
 fn a_program_that_closes_our_descriptors_and_opens_its_own() {
-    // No dump after a gigabyte, which a fast machine allocates meanwhile. Behind a filter its
-    // descriptor would be among the closed ones, and reported.
+    // No dump after a gigabyte, which a fast machine allocates meanwhile. Behind a seccomp filter
+    // its descriptor would be among the closed ones, and reported.
     let run = || {
         let run = Run::fixture("reuses_descriptors").interval(1).prefix("t");
         run.env("HEAP_PROFILE_ALLOCATION_INTERVAL", "0")

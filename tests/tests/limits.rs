@@ -494,8 +494,8 @@ fn a_child_at_the_limit_of_descriptors() {
     assert_eq!(child.end(), Some(EndReason::Exit));
 }
 
-/// A server at its limit takes each descriptor as soon as it is free. Under a filter, as in a
-/// container, the library's descriptors are in its table. A log that rotates begins its segments
+/// A server at its limit takes each descriptor as soon as it is free. Under a seccomp filter, as in
+/// a container, the library's descriptors are in its table. A log that rotates begins its segments
 /// when a descriptor is free.
 #[test]
 fn rotation_at_the_limit_of_descriptors() {

@@ -149,7 +149,7 @@ fn a_worker_of_root_that_has_nothing_to_tell() {
 /// If the library's thread shares the program's descriptors, nothing is made ahead: the worker has
 /// no file that it may not make.
 #[test]
-fn workers_behind_a_filter() {
+fn workers_behind_a_seccomp_filter() {
     if !is_root() {
         return;
     }

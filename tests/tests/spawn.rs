@@ -92,8 +92,8 @@ fn spawn_ways() {
 #[test]
 fn exec_fds() {
     let busy = || Run::fixture("exec_fds").interval(1).prefix("t");
-    // Behind the filter the library's thread shares the program's descriptors: a descriptor that is
-    // open for a moment must not pass an exec.
+    // Behind the seccomp filter the library's thread shares the program's descriptors: a descriptor
+    // that is open for a moment must not pass an exec.
     for run in [busy(), busy().behind_seccomp_filter().arg("1000")] {
         let ran = run.run().well();
         assert_eq!(ran.claims().ok, ["descriptors"], "{}", ran.stdout);
