@@ -2,7 +2,7 @@
 //!
 //!     cargo bench --package heapprof-core --bench walks
 //!
-//! As in `pieces.rs`, compare two versions on one machine, in one sitting.
+//! As in `components.rs`, compare two versions on one machine, in one sitting.
 
 use std::cell::RefCell;
 
