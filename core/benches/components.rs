@@ -1,4 +1,4 @@
-//! Costs of the pieces that run once per allocation or event: one core, no contention.
+//! Costs of the components that run once per allocation or event: one core, no contention.
 //!
 //!     cargo bench --package heapprof-core
 //!

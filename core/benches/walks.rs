@@ -1,4 +1,4 @@
-//! Costs of the pieces of a walk: one core, a stack that is in the cache, and no unwind tables.
+//! Costs of the components of a walk: one core, a stack that is in the cache, and no unwind tables.
 //!
 //!     cargo bench --package heapprof-core --bench walks
 //!

@@ -2,17 +2,17 @@
 //! run.
 //!
 //! This crate opens no file, reads no clock, ignores the environment and maps no memory: the caller
-//! passes time, randomness and memory in. So every piece runs under a test, a fuzzer or miri. The
-//! two users cannot disagree: the writer inside the process and the reader of a log fold events
+//! passes time, randomness and memory in. So every component runs under a test, a fuzzer or miri.
+//! The two users cannot disagree: the writer inside the process and the reader of a log fold events
 //! with the same [`Ledger`], and weigh samples with the same [`Weight`]. docs/glossary.md defines
 //! the words that are this project's own.
 //!
-//! Pieces that run for every allocation or free:
+//! Components that run for every allocation or free:
 //!
 //! - [`Sampler`] decides with one subtraction whether a block is sampled.
 //! - [`BloomFilter`] tells with one load that an address has no sample.
 //!
-//! Pieces that run for sampled blocks:
+//! Components that run for sampled blocks:
 //!
 //! - [`SampleTable`] maps the address of a live block to its sample.
 //! - [`Memos`] holds the cached walks of recent call sites.
@@ -24,18 +24,18 @@
 //! - [`StackLane`] sends the frames of an unknown stack to the writer.
 //! - [`Lane`] sends samples and frees to the writer.
 //!
-//! Pieces that run for sampled blocks of Python programs:
+//! Components that run for sampled blocks of Python programs:
 //!
 //! - [`PythonLayout`] knows where the fields of the interpreter's structures are.
 //! - [`python_frames`] reads the Python frames of a thread, and [`Merged`] puts them between the
 //!   native ones.
 //! - [`read_code`] reads what a code object says of itself, for the writer.
 //!
-//! Pieces that run when an allocator is tapped:
+//! Components that run when an allocator is tapped:
 //!
 //! - [`EntryPatch`] plans a jump at a function's entry, and moves the replaced instructions.
 //!
-//! Pieces that run in the writer or in the reader:
+//! Components that run in the writer or in the reader:
 //!
 //! - [`Budget`] adapts the interval to a limit of samples a second.
 //! - [`Merge`] orders the events of all lanes.

@@ -1,4 +1,4 @@
-//! Pace: the least time that the rest of a piece of work takes, from the time of its first part.
+//! Pace: the least time that the rest of a task takes, from the time of its first part.
 //!
 //! The caller skips work that cannot be finished in time. So the estimate errs to the short side.
 //! Work begun in vain costs a moment of the program's end; work given up too early costs the

@@ -4,11 +4,11 @@
 //!   map a      ├────────── a ──────────┤
 //!   map b              ├── b ──┤              a mapping replaces what it covers (MAP_FIXED)
 //!   unmap           ├──────┤                  a hole may begin and end anywhere
-//!   pieces     ├ a ─┤      ├ b ┤├─ a ──┤      sorted; they never overlap
+//!   ranges     ├ a ─┤      ├ b ┤├─ a ──┤      sorted; they never overlap
 //! ```
 //!
-//! Pieces of one owner that touch are one piece, as the kernel merges equal mappings. The number of
-//! pieces has a bound. A piece that would exceed it has no owner, so its range is as if it were
+//! Ranges of one owner that touch are one range, as the kernel merges equal mappings. The number of
+//! ranges has a bound. A range that would exceed it has no owner, so it is as if it were
 //! unknown, and the caller learns of that.
 
 use std::collections::BTreeMap;
@@ -24,17 +24,17 @@ struct Tail<T> {
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub struct AddressMap<T> {
-    /// By start. Not empty, sorted, disjoint; pieces that touch have different owners.
-    pieces: BTreeMap<u64, Tail<T>>,
+    /// By start. Not empty, sorted, disjoint; ranges that touch have different owners.
+    ranges: BTreeMap<u64, Tail<T>>,
     most: usize,
 }
 
 impl<T: Copy + Eq> AddressMap<T> {
-    /// Returns an empty map that holds at most so many pieces.
+    /// Returns an empty map that holds at most so many ranges.
     #[must_use]
     pub fn new(most: usize) -> Self {
         AddressMap {
-            pieces: BTreeMap::new(),
+            ranges: BTreeMap::new(),
             most,
         }
     }
@@ -46,44 +46,44 @@ impl<T: Copy + Eq> AddressMap<T> {
         }
         self.unmap(range.clone());
         let Range { mut start, mut end } = range;
-        if let Some((&before, piece)) = self.pieces.range(..start).next_back()
-            && piece.end == start
-            && piece.owner == owner
+        if let Some((&before, tail)) = self.ranges.range(..start).next_back()
+            && tail.end == start
+            && tail.owner == owner
         {
             start = before;
         }
-        if let Some(after) = self.pieces.get(&end)
+        if let Some(after) = self.ranges.get(&end)
             && after.owner == owner
         {
             let removed = end;
             end = after.end;
-            self.pieces.remove(&removed);
+            self.ranges.remove(&removed);
         }
-        if self.pieces.len() >= self.most && !self.pieces.contains_key(&start) {
+        if self.ranges.len() >= self.most && !self.ranges.contains_key(&start) {
             return false;
         }
-        self.pieces.insert(start, Tail { end, owner });
+        self.ranges.insert(start, Tail { end, owner });
         true
     }
 
-    /// Takes a range from all owners. A piece that it cuts in two may exceed the bound by one.
+    /// Takes a range from all owners. If it cuts another in two, that may exceed the bound by one.
     pub fn unmap(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
-        if let Some((&start, &piece)) = self.pieces.range(..range.start).next_back()
-            && piece.end > range.start
+        if let Some((&start, &tail)) = self.ranges.range(..range.start).next_back()
+            && tail.end > range.start
         {
             let end = range.start;
-            self.pieces.insert(start, Tail { end, ..piece });
-            if piece.end > range.end {
-                self.pieces.insert(range.end, piece);
+            self.ranges.insert(start, Tail { end, ..tail });
+            if tail.end > range.end {
+                self.ranges.insert(range.end, tail);
             }
         }
-        while let Some((&start, &piece)) = self.pieces.range(range.clone()).next() {
-            self.pieces.remove(&start);
-            if piece.end > range.end {
-                self.pieces.insert(range.end, piece);
+        while let Some((&start, &tail)) = self.ranges.range(range.clone()).next() {
+            self.ranges.remove(&start);
+            if tail.end > range.end {
+                self.ranges.insert(range.end, tail);
             }
         }
     }
@@ -95,17 +95,17 @@ impl<T: Copy + Eq> AddressMap<T> {
             return;
         }
         let mut at = range.start;
-        let before = self.pieces.range(..at).next_back();
-        let pieces = before.into_iter().chain(self.pieces.range(range.clone()));
-        for (&start, piece) in pieces {
-            let (start, end) = (start.max(at), piece.end.min(range.end));
+        let before = self.ranges.range(..at).next_back();
+        let ranges = before.into_iter().chain(self.ranges.range(range.clone()));
+        for (&start, tail) in ranges {
+            let (start, end) = (start.max(at), tail.end.min(range.end));
             if end <= start {
                 continue;
             }
             if at < start {
                 visit(at..start, None);
             }
-            visit(start..end, Some(piece.owner));
+            visit(start..end, Some(tail.owner));
             at = end;
         }
         if at < range.end {
@@ -113,22 +113,22 @@ impl<T: Copy + Eq> AddressMap<T> {
         }
     }
 
-    /// Returns the pieces, in ascending order.
-    pub fn pieces(&self) -> impl Iterator<Item = (Range<u64>, T)> + '_ {
-        let pieces = self.pieces.iter();
-        pieces.map(|(&start, piece)| (start..piece.end, piece.owner))
+    /// Returns the ranges with their owners, in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = (Range<u64>, T)> + '_ {
+        let ranges = self.ranges.iter();
+        ranges.map(|(&start, tail)| (start..tail.end, tail.owner))
     }
 
-    /// Returns the number of pieces.
+    /// Returns the number of ranges.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.pieces.len()
+        self.ranges.len()
     }
 
     /// Returns true if no range has an owner.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.ranges.is_empty()
     }
 }
 
@@ -140,9 +140,9 @@ mod tests {
 
     const ALL: usize = usize::MAX;
 
-    fn pieces(map: &AddressMap<char>) -> Vec<(u64, u64, char)> {
-        let pieces = map.pieces();
-        pieces
+    fn ranges_of(map: &AddressMap<char>) -> Vec<(u64, u64, char)> {
+        let ranges = map.iter();
+        ranges
             .map(|(range, owner)| (range.start, range.end, owner))
             .collect()
     }
@@ -152,10 +152,10 @@ mod tests {
         let mut map = AddressMap::new(ALL);
         map.map(10..50, 'a');
         map.unmap(20..30);
-        assert_eq!(pieces(&map), [(10, 20, 'a'), (30, 50, 'a')]);
+        assert_eq!(ranges_of(&map), [(10, 20, 'a'), (30, 50, 'a')]);
         map.unmap(0..15);
         map.unmap(45..99);
-        assert_eq!(pieces(&map), [(15, 20, 'a'), (30, 45, 'a')]);
+        assert_eq!(ranges_of(&map), [(15, 20, 'a'), (30, 45, 'a')]);
         map.unmap(0..99);
         assert!(map.is_empty());
     }
@@ -165,9 +165,12 @@ mod tests {
         let mut map = AddressMap::new(ALL);
         map.map(10..50, 'a');
         map.map(20..30, 'b');
-        assert_eq!(pieces(&map), [(10, 20, 'a'), (20, 30, 'b'), (30, 50, 'a')]);
+        assert_eq!(
+            ranges_of(&map),
+            [(10, 20, 'a'), (20, 30, 'b'), (30, 50, 'a')]
+        );
         map.map(15..60, 'c');
-        assert_eq!(pieces(&map), [(10, 15, 'a'), (15, 60, 'c')]);
+        assert_eq!(ranges_of(&map), [(10, 15, 'a'), (15, 60, 'c')]);
     }
 
     #[test]
@@ -178,30 +181,33 @@ mod tests {
         // mremap grows the first one, which must move.
         map.unmap(10..20);
         map.map(40..60, 'c');
-        assert_eq!(pieces(&map), [(20, 30, 'b'), (40, 60, 'c')]);
+        assert_eq!(ranges_of(&map), [(20, 30, 'b'), (40, 60, 'c')]);
     }
 
     #[test]
-    fn equal_neighbours_are_one_piece() {
+    fn equal_neighbours_are_one_range() {
         let mut map = AddressMap::new(ALL);
         map.map(10..20, 'a');
         map.map(30..40, 'a');
         map.map(20..30, 'a');
-        assert_eq!(pieces(&map), [(10, 40, 'a')]);
+        assert_eq!(ranges_of(&map), [(10, 40, 'a')]);
         map.map(40..50, 'b');
-        assert_eq!(pieces(&map), [(10, 40, 'a'), (40, 50, 'b')]);
+        assert_eq!(ranges_of(&map), [(10, 40, 'a'), (40, 50, 'b')]);
     }
 
     #[test]
-    fn a_full_map_takes_no_more_pieces_and_says_so() {
+    fn a_full_map_takes_no_more_ranges_and_says_so() {
         let mut map = AddressMap::new(2);
         assert!(map.map(10..20, 'a') && map.map(30..40, 'a'));
         assert!(!map.map(50..60, 'a'));
         assert!(map.map(20..25, 'a'), "a neighbour takes no place");
         assert!(map.map(10..20, 'a'));
-        assert_eq!(pieces(&map), [(10, 25, 'a'), (30, 40, 'a')]);
+        assert_eq!(ranges_of(&map), [(10, 25, 'a'), (30, 40, 'a')]);
         assert!(!map.map(32..34, 'b'), "and leaves no wrong owner");
-        assert_eq!(pieces(&map), [(10, 25, 'a'), (30, 32, 'a'), (34, 40, 'a')]);
+        assert_eq!(
+            ranges_of(&map),
+            [(10, 25, 'a'), (30, 32, 'a'), (34, 40, 'a')]
+        );
     }
 
     #[test]
@@ -246,7 +252,7 @@ mod tests {
             }
             let mut found = [None; END];
             let mut last: Option<(Range<u64>, u8)> = None;
-            for (range, owner) in map.pieces() {
+            for (range, owner) in map.iter() {
                 prop_assert!(!range.is_empty());
                 if let Some((before, of)) = last {
                     prop_assert!(before.end < range.start || before.end == range.start && of != owner);

@@ -17,7 +17,7 @@ use crate::python::memory::{Memory, half_of, word_of};
 const LONGEST_NAME: usize = 256;
 const LONGEST_FILE: usize = 1024;
 /// Most characters of a text that are read at once.
-const PIECE: usize = 64;
+const CHUNK: usize = 64;
 
 const HEAD: usize = 2;
 const NAME_BITS: u32 = 16;
@@ -135,13 +135,13 @@ fn read_bytes(
     len: usize,
     out: &mut Bytes<'_>,
 ) -> Option<()> {
-    let mut piece = [0; PIECE];
-    for from in (0..len).step_by(PIECE) {
-        let piece = &mut piece[..PIECE.min(len - from)];
-        if !memory.read(address.wrapping_add(from as u64), piece) {
+    let mut chunk = [0; CHUNK];
+    for from in (0..len).step_by(CHUNK) {
+        let chunk = &mut chunk[..CHUNK.min(len - from)];
+        if !memory.read(address.wrapping_add(from as u64), chunk) {
             return None;
         }
-        out.push(piece);
+        out.push(chunk);
     }
     Some(())
 }
@@ -202,13 +202,13 @@ fn read_text(
     } = characters(layout, memory, text)?;
     let width = usize::from(width);
     let count = usize::try_from(count).ok()?.min(out.most);
-    let mut piece = [0; PIECE];
-    for from in (0..count).step_by(PIECE / width) {
-        let piece = &mut piece[..(PIECE / width).min(count - from) * width];
-        if !memory.read(address.wrapping_add((from * width) as u64), piece) {
+    let mut chunk = [0; CHUNK];
+    for from in (0..count).step_by(CHUNK / width) {
+        let chunk = &mut chunk[..(CHUNK / width).min(count - from) * width];
+        if !memory.read(address.wrapping_add((from * width) as u64), chunk) {
             return None;
         }
-        for bytes in piece.chunks_exact(width) {
+        for bytes in chunk.chunks_exact(width) {
             let number = bytes
                 .iter()
                 .rev()

@@ -78,15 +78,15 @@ impl Default for RecordedMappings {
 impl RecordedMappings {
     /// Returns the bytes of all ranges that are no stacks of threads.
     pub(super) fn bytes_of_mappings(&self) -> u64 {
-        let pieces = self.ranges.pieces();
-        let mappings = pieces.filter(|(_, stack)| !self.makers.contains(stack));
+        let ranges = self.ranges.iter();
+        let mappings = ranges.filter(|(_, stack)| !self.makers.contains(stack));
         mappings.map(|(it, _)| it.end - it.start).sum()
     }
 
     /// Returns the ranges of stacks of threads, with no owner.
     fn thread_stacks(&self) -> AddressMap<()> {
         let mut stacks = AddressMap::new(usize::MAX);
-        for (range, stack) in self.ranges.pieces() {
+        for (range, stack) in self.ranges.iter() {
             if self.makers.contains(&stack) {
                 stacks.map(range, ());
             }
@@ -167,12 +167,12 @@ impl MappedTotals {
         for stack in stacks {
             account.add_stack(stack);
         }
-        let mut gone: Vec<_> = missing.pieces().map(|(range, _)| range).collect();
+        let mut gone: Vec<_> = missing.iter().map(|(range, _)| range).collect();
         if all_are_known {
             let mut unused = recorded.thread_stacks();
             let used = stacks.iter().map(|stack| &stack.range);
             used.chain(&gone).for_each(|it| unused.unmap(it.clone()));
-            gone.extend(unused.pieces().map(|(range, ())| range));
+            gone.extend(unused.iter().map(|(range, ())| range));
         }
         Some(MappedTotals {
             recorded: account.recorded_bytes,
@@ -203,7 +203,7 @@ impl MappedTotals {
             unrecorded_bytes: 0,
             by_name: BTreeMap::new(),
         };
-        let mappings = ranges.pieces().filter(|(_, stack)| !makers.contains(stack));
+        let mappings = ranges.iter().filter(|(_, stack)| !makers.contains(stack));
         for (range, stack) in mappings {
             counted.divide(range, &mut |range, counted| {
                 if counted.is_none() {
@@ -500,7 +500,7 @@ impl Writer {
     /// Repeats all recorded mappings, for a segment that begins.
     pub(super) fn log_all_mappings(&mut self, time_ns: u64) {
         let mappings = std::mem::take(&mut self.mappings);
-        for (range, stack) in mappings.ranges.pieces() {
+        for (range, stack) in mappings.ranges.iter() {
             self.log_mapping(time_ns, &range, Some(stack));
         }
         self.mappings = mappings;

@@ -128,7 +128,7 @@ impl JoinedMappings {
             len: range.end - range.start,
             stack: Some(stack),
         };
-        self.ranges.pieces().map(change).collect()
+        self.ranges.iter().map(change).collect()
     }
 
     /// Returns the sum of all moments, if one is due at that time, or at the log's end.

@@ -114,7 +114,7 @@ impl EntryPatch {
         Ok(patch)
     }
 
-    /// Checks another piece of the same function: a part that the compiler puts elsewhere.
+    /// Checks another part of the same function, which the compiler puts elsewhere.
     ///
     /// # Errors
     /// If the part leads back into the replaced bytes, or this cannot be decided.
@@ -262,7 +262,7 @@ impl EntryPatch {
         Ok(())
     }
 
-    /// Checks that a piece of code does not lead into the replaced bytes. If `is_cut`, the code may
+    /// Checks that a range of code does not lead into the replaced bytes. If `is_cut`, the code may
     /// hold the rest of an instruction that another patch has cut.
     fn check(&self, code: &[u8], address: u64, is_cut: bool) -> Result<(), Refusal> {
         let starts = match Starts::mark(code, address) {

@@ -71,7 +71,7 @@ impl MappedFold {
             }
         }
         let mut mapped: NumberMap<u32, u64> = NumberMap::default();
-        for (range, stack) in self.ranges.pieces() {
+        for (range, stack) in self.ranges.iter() {
             *mapped.entry(stack).or_default() += range.end - range.start;
         }
         let names = self.names.iter();

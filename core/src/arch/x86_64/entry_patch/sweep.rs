@@ -1,4 +1,4 @@
-//! Sweep: the instructions of a piece of code, one behind the other.
+//! Sweep: the instructions of a range of code, one behind the other.
 //!
 //! Not here: the meaning of a branch for a patch.
 
@@ -7,7 +7,7 @@ use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec,
 
 use super::refusal::Refusal;
 
-/// Most bytes of a piece of code whose branches can be checked. The marks take an eighth of this on
+/// Most bytes of a range of code whose branches can be checked. The marks take an eighth of this on
 /// the stack.
 const MOST_CODE: usize = 1 << 16;
 
@@ -168,7 +168,7 @@ pub(super) fn is_relative(operand: &Operand) -> bool {
     }
 }
 
-/// Iterator over the instructions of a piece of code. It ends at bytes that cannot be decoded.
+/// Iterator over the instructions of a range of code. It ends at bytes that cannot be decoded.
 pub(super) struct Sweep<'a> {
     code: &'a [u8],
     address: u64,
