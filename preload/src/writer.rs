@@ -499,7 +499,7 @@ impl Writer {
                 continue;
             }
             if self.is_dumping() {
-                let _ = self.write_dump_piece(); // the failure has been reported
+                let _ = self.write_dump_chunk(); // the failure has been reported
                 continue;
             }
             if drained == BATCH || is_reading {

@@ -245,7 +245,7 @@ impl Lives {
     }
 
     /// Returns objects and bytes a second by which each site grew between two instants: the
-    /// least-squares line through its curve, from the moments of the curve itself, piece by piece.
+    /// least-squares line through its curve, from the moments of the curve itself, block by block.
     pub fn growth(&self, from: usize, to: usize) -> BTreeMap<String, Both<Bounds>> {
         let (from, to) = (self.marker(from), self.marker(to));
         let (start, end) = (from.came(), to.came());

@@ -1,5 +1,5 @@
-//! Checkpoints of a program with many blocks in use. They are sorted in pieces and written between
-//! looks at the queue, and must equal those written in one piece.
+//! Checkpoints of a program with many blocks in use. They are sorted in batches and written
+//! between looks at the queue, and must equal those written at once.
 
 use heapprof_format::{Reader, Record};
 use heapprof_symbolizer::{Input, Numbers};

@@ -29,9 +29,9 @@ struct Function<'a> {
 struct Library<'a> {
     /// Functions with a name, one for each address.
     functions: Vec<Function<'a>>,
-    /// All pieces of code that have unwind rules: functions with and without a name, and the parts
+    /// All ranges of code that have unwind rules: functions with and without a name, and the parts
     /// that compilers split off.
-    pieces: Vec<(u64, &'a [u8])>,
+    code_ranges: Vec<(u64, &'a [u8])>,
 }
 
 impl<'a> Library<'a> {
@@ -69,7 +69,7 @@ impl<'a> Library<'a> {
         let section = file.section_by_name(".eh_frame").expect("unwind rules");
         let bases = BaseAddresses::default().set_eh_frame(section.address());
         let table = EhFrame::new(section.data().expect("bytes"), NativeEndian);
-        let mut pieces = Vec::new();
+        let mut code_ranges = Vec::new();
         let mut entries = table.entries(&bases);
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(partial) = entry else {
@@ -79,12 +79,12 @@ impl<'a> Library<'a> {
                 continue;
             };
             if let Some(code) = code(fde.initial_address(), fde.len()) {
-                pieces.push((fde.initial_address(), code));
+                code_ranges.push((fde.initial_address(), code));
             }
         }
         Library {
             functions: functions.into_values().collect(),
-            pieces,
+            code_ranges,
         }
     }
 }
@@ -272,7 +272,7 @@ impl Survey {
         patches: &[(EntryPatch, &Function<'_>)],
     ) {
         let mut entered = BTreeMap::new();
-        for (address, code) in &library.pieces {
+        for (address, code) in &library.code_ranges {
             for placed in instructions(code, *address) {
                 let Some(target) = placed.target() else {
                     continue;
@@ -291,7 +291,7 @@ impl Survey {
             // A sample: each check reads all code.
             entered.contains_key(&function.address) || function.address % 2048 == 0
         }) {
-            let is_refused = (library.pieces.iter())
+            let is_refused = (library.code_ranges.iter())
                 .any(|(address, code)| patch.check_other(code, *address).is_err());
             if is_refused != entered.contains_key(&function.address) {
                 self.wrong.push(format!("{}: {is_refused}", function.name));
@@ -458,8 +458,11 @@ impl Loaded {
         assert_ne!(answer, 0, "no library has the function");
         let in_file = address - found.dli_fbase as u64;
         let library = Library::parse(&self.bytes);
-        let piece = library.pieces.iter().find(|(start, _)| *start == in_file);
-        piece.expect("the function has unwind rules").1.to_vec()
+        let range = library
+            .code_ranges
+            .iter()
+            .find(|(start, _)| *start == in_file);
+        range.expect("the function has unwind rules").1.to_vec()
     }
 }
 

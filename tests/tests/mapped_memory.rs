@@ -384,15 +384,15 @@ const MANY_MAPPINGS: &str = r#"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-enum { PIECES = 8000, PAGE = 4096 };
+enum { PAIRS = 8000, PAGE = 4096 };
 void HeapProfilerDump(const char *) __attribute__((weak));
 int main(void)
 {
     void *volatile kept = malloc(100000);
-    const size_t len = (size_t)PIECES * 2 * PAGE;
+    const size_t len = (size_t)PAIRS * 2 * PAGE;
     char *all = mmap(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     madvise(all, len, MADV_NOHUGEPAGE);
-    for (int i = 0; i < PIECES; i++) {
+    for (int i = 0; i < PAIRS; i++) {
         all[(size_t)i * 2 * PAGE] = 1;
         if (mprotect(all + (size_t)(i * 2 + 1) * PAGE, PAGE, PROT_READ) != 0)
             return 1;

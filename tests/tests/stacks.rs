@@ -193,7 +193,7 @@ fn jit() {
         let last = log.blocks_of(size)[9].stack;
         assert_eq!(log.profile.stacks[last].end, Some(WalkEnd::Root));
     }
-    // Words that look like a frame are not believed: the piece that malloc's caller returns to is
+    // Words that look like a frame are not believed: the code that malloc's caller returns to is
     // the last.
     assert_eq!(
         ends(&log, [32005]),
@@ -214,7 +214,7 @@ fn jit_astray() {
 }
 
 /// The list of executable memory is part of the list of all mappings. A library that reads it for
-/// each new piece of code does nothing else. One that reads it at once does nothing else meanwhile.
+/// each new function does nothing else. One that reads it at once does nothing else meanwhile.
 #[test]
 fn jit_among_mappings() {
     let longest_ms = best(20, || {

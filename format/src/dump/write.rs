@@ -77,14 +77,14 @@ fn push_name(text: &mut String, name: &str) {
         text.push_str("??");
         return;
     }
-    let mut pieces = name.split('-');
-    push_on_one_line(text, pieces.next().unwrap_or_default());
-    for piece in pieces {
+    let mut parts = name.split('-');
+    push_on_one_line(text, parts.next().unwrap_or_default());
+    for part in parts {
         text.push('-');
-        match piece {
+        match part {
             // Another dash follows, or the one that the next name begins with.
             "" => text.push(' '),
-            piece => push_on_one_line(text, piece),
+            part => push_on_one_line(text, part),
         }
     }
 }

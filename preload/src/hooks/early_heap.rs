@@ -30,7 +30,7 @@ const HEADER: usize = 16;
 #[repr(C, align(4096))]
 struct Memory(UnsafeCell<[u8; CAPACITY]>);
 
-// SAFETY: handed out in pieces that do not overlap (`USED` only grows), each of which is its
+// SAFETY: handed out in ranges that do not overlap (`USED` only grows), each of which is its
 // owner's.
 unsafe impl Sync for Memory {}
 
@@ -86,7 +86,7 @@ pub(crate) fn allocate(alignment: usize, size: usize) -> *mut c_void {
     if block + size > start() + CAPACITY {
         return null_mut();
     }
-    // SAFETY: the header and the block lie in the piece that `taken` reserved, which is within the
+    // SAFETY: the header and the block lie in the range that `taken` reserved, which is within the
     // memory.
     unsafe { *(block as *mut usize).byte_sub(HEADER) = size };
     sampled_blocks::mark_early(block as u64);

@@ -16,7 +16,7 @@ use crate::os::seccomp::AvoidableCall;
 use crate::os::sys::{File, PAGE};
 
 /// Pages that are read at once.
-const PIECE: usize = 512;
+const CHUNK: usize = 512;
 /// Bits of a page's word: the page is resident; it is swapped out; it belongs to a file or to
 /// shared memory; this process alone has it.
 const PRESENT: u64 = 1 << 63;
@@ -60,7 +60,7 @@ impl Pagemap {
     /// Returns the bytes of touched pages without a file in a range of addresses. Reads at most
     /// `most` pages of the map, from the end of the range.
     pub(crate) fn anonymous(&self, range: &Range<u64>, most: u64) -> u64 {
-        self.pieces(range, most, &mut |_| true).anonymous
+        self.sum_chunks(range, most, &mut |_| true).anonymous
     }
 
     /// Passes a range to `visit` part by part, in order: addresses, and the state of their pages.
@@ -101,7 +101,7 @@ impl Pagemap {
     fn each_page(&self, range: Range<u64>, visit: &mut dyn FnMut(Range<u64>, PageState)) {
         let mut page = range.start;
         while page < range.end {
-            let count = ((range.end - page) / PAGE).min(PIECE as u64);
+            let count = ((range.end - page) / PAGE).min(CHUNK as u64);
             let end = page + count * PAGE;
             self.words(page / PAGE, count as usize, &mut |word| {
                 let state = match word & OF_FILE {
@@ -116,9 +116,9 @@ impl Pagemap {
     }
 
     /// Returns the touched pages of a stack, which is touched from its end on. Stops at the first
-    /// piece without a touched page.
+    /// chunk without a touched page.
     pub(crate) fn of_stack(&self, range: &Range<u64>, most: u64) -> TouchedBytes {
-        self.pieces(range, most, &mut |touched| touched.anonymous > 0)
+        self.sum_chunks(range, most, &mut |touched| touched.anonymous > 0)
     }
 
     /// Returns the touched and the resident pages in a range. `left` is the number of pages that
@@ -135,23 +135,17 @@ impl Pagemap {
         if !has_file {
             self.each_part(range, &mut |part, state| {
                 let bytes = part.end - part.start;
-                sum.anonymous += if state == PageState::Untouched {
-                    0
-                } else {
-                    bytes
-                };
-                sum.resident += if state == PageState::Resident {
-                    bytes
-                } else {
-                    0
-                };
+                let [is_touched, is_resident] =
+                    [state != PageState::Untouched, state == PageState::Resident];
+                sum.anonymous += bytes * u64::from(is_touched);
+                sum.resident += bytes * u64::from(is_resident);
             });
             return Some(sum);
         }
         let mut at = first;
         while at < end {
-            let count = (end - at).min(PIECE as u64);
-            sum.add(self.piece(at, count as usize));
+            let count = (end - at).min(CHUNK as u64);
+            sum.add(self.touched_in_chunk(at, count as usize));
             at += count;
         }
         Some(sum)
@@ -159,17 +153,17 @@ impl Pagemap {
 
     /// Sets the states of the pages from that number on.
     pub(crate) fn states(&self, first: u64, states: &mut [PageState]) {
-        for (first, piece) in (first..).step_by(PIECE).zip(states.chunks_mut(PIECE)) {
-            let mut piece = piece.iter_mut();
-            self.words(first, piece.len(), &mut |word| {
-                if let Some(state) = piece.next() {
+        for (first, chunk) in (first..).step_by(CHUNK).zip(states.chunks_mut(CHUNK)) {
+            let mut chunk = chunk.iter_mut();
+            self.words(first, chunk.len(), &mut |word| {
+                if let Some(state) = chunk.next() {
                     *state = state_of(word);
                 }
             });
         }
     }
 
-    fn pieces(
+    fn sum_chunks(
         &self,
         range: &Range<u64>,
         most: u64,
@@ -180,8 +174,8 @@ impl Pagemap {
         let mut end = range.end.div_ceil(PAGE);
         let mut sum = TouchedBytes::default();
         while end > first {
-            let begin = end.saturating_sub(PIECE as u64).max(first);
-            let touched = self.piece(begin, (end - begin) as usize);
+            let begin = end.saturating_sub(CHUNK as u64).max(first);
+            let touched = self.touched_in_chunk(begin, (end - begin) as usize);
             sum.add(touched);
             if !may_continue(touched) {
                 break;
@@ -191,8 +185,8 @@ impl Pagemap {
         sum
     }
 
-    /// Returns the touched ones among up to [`PIECE`] pages.
-    fn piece(&self, first: u64, count: usize) -> TouchedBytes {
+    /// Returns the touched ones among up to [`CHUNK`] pages.
+    fn touched_in_chunk(&self, first: u64, count: usize) -> TouchedBytes {
         let mut sum = TouchedBytes::default();
         self.words(first, count, &mut |word| {
             sum.anonymous += PAGE * u64::from(is_anonymous(word));
@@ -201,13 +195,13 @@ impl Pagemap {
         sum
     }
 
-    /// Passes the words of up to [`PIECE`] pages to `visit`. Pages of zeros are not present.
+    /// Passes the words of up to [`CHUNK`] pages to `visit`. Pages of zeros are not present.
     fn words(&self, first: u64, count: usize, visit: &mut dyn FnMut(u64)) {
         const WORD: usize = size_of::<u64>();
-        let mut place = [0u8; PIECE * WORD];
-        let place = &mut place[..count.min(PIECE) * WORD];
+        let mut place = [0u8; CHUNK * WORD];
+        let place = &mut place[..count.min(CHUNK) * WORD];
         let read = self.file.read_at(first * WORD as u64, place).unwrap_or(0);
-        let mut words = [0; PIECE];
+        let mut words = [0; CHUNK];
         let words = &mut words[..read / WORD];
         for (word, read) in words.iter_mut().zip(place.chunks_exact(WORD)) {
             let mut bytes = [0; WORD];
@@ -298,7 +292,7 @@ mod tests {
         let stack = range.start + 2000 * PAGE..range.end;
         let touched = map.of_stack(&stack, u64::MAX);
         assert_eq!([touched.anonymous, touched.resident], [100 * PAGE; 2]);
-        // A piece without a touched page ends a stack.
+        // A chunk without a touched page ends a stack.
         // SAFETY: within the mapping.
         let gap = unsafe { memory.add((1000 * PAGE) as usize) };
         // SAFETY: pages of this test alone.

@@ -15,7 +15,7 @@ use crate::os::procfs;
 use crate::os::sys::{self, File, PAGE};
 
 /// Number of bytes of a module's path that are read at once.
-const PATH_PIECE: usize = 128;
+const PATH_CHUNK: usize = 128;
 /// Longest path that is read.
 const LONGEST_PATH: usize = 4096;
 
@@ -71,16 +71,16 @@ impl Memory {
     /// Returns the bytes up to the next zero; none for a null address.
     pub(crate) fn c_string(&self, address: u64) -> Option<Vec<u8>> {
         let mut string = Vec::new();
-        let mut piece = [0; PATH_PIECE];
+        let mut chunk = [0; PATH_CHUNK];
         while address != 0 && string.len() < LONGEST_PATH {
-            let read = self.read(address + string.len() as u64, &mut piece);
-            let piece = piece.get(..read).filter(|piece| !piece.is_empty())?;
-            match piece.iter().position(|&byte| byte == 0) {
+            let read = self.read(address + string.len() as u64, &mut chunk);
+            let chunk = chunk.get(..read).filter(|chunk| !chunk.is_empty())?;
+            match chunk.iter().position(|&byte| byte == 0) {
                 Some(end) => {
-                    string.extend_from_slice(&piece[..end]);
+                    string.extend_from_slice(&chunk[..end]);
                     return Some(string);
                 }
-                None => string.extend_from_slice(piece),
+                None => string.extend_from_slice(chunk),
             }
         }
         (address == 0).then_some(string)

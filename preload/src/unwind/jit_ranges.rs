@@ -33,8 +33,8 @@ const IDLE_WAIT_NS: u64 = 1_000_000_000;
 /// time that a reading took is not usable instead, because our thread may have been off its
 /// processor.
 const WAIT_NS_A_BYTE: u64 = 2_000;
-/// Pieces of the list that are read at once.
-const PIECES_AT_A_TIME: usize = 16;
+/// Chunks of the list that are read at once.
+const CHUNKS_AT_A_TIME: usize = 16;
 
 /// Start and end of each range, sorted; ranges do not touch.
 static RANGES: [[AtomicU64; 2]; MAX_RANGES] =
@@ -108,8 +108,8 @@ impl ReadSchedule {
         }
     }
 
-    /// In each round of the writer: reads a piece of the list, if a reading is due. Returns true if
-    /// more pieces follow.
+    /// In each round of the writer: reads a chunk of the list, if a reading is due. Returns true if
+    /// more chunks follow.
     pub(crate) fn read_if_due(&mut self, now_ns: u64) -> bool {
         if self.reading.is_none() {
             let next_ns = self.due_ns().min(self.next_idle_ns);
@@ -126,7 +126,7 @@ impl ReadSchedule {
             self.reading = procfs::mappings().map(Reading::of);
         }
         if let Some(reading) = &mut self.reading
-            && reading.read_pieces()
+            && reading.read_chunks()
         {
             return true;
         }
@@ -143,7 +143,7 @@ impl ReadSchedule {
     }
 }
 
-/// A reading of the kernel's list in pieces. Between two pieces the writer does work that hooks may
+/// A reading of the kernel's list in chunks. Between two chunks the writer does work that hooks may
 /// wait for, because a long list takes longer than that work can wait.
 struct Reading {
     file: File,
@@ -168,20 +168,20 @@ impl Reading {
         }
     }
 
-    /// Reads the next pieces. Returns false at the end.
-    fn read_pieces(&mut self) -> bool {
+    /// Reads the next chunks. Returns false at the end.
+    fn read_chunks(&mut self) -> bool {
         // In the program's descriptor table, a descriptor is held for one operation only (Law 9).
-        let pieces = match fd_table::is_separate() {
-            true => PIECES_AT_A_TIME,
+        let chunks = match fd_table::is_separate() {
+            true => CHUNKS_AT_A_TIME,
             false => usize::MAX,
         };
-        let mut piece = [0; 4096];
-        for _ in 0..pieces {
-            match self.file.read_at(self.bytes, &mut piece) {
+        let mut chunk = [0; 4096];
+        for _ in 0..chunks {
+            match self.file.read_at(self.bytes, &mut chunk) {
                 Ok(0) => return false,
                 Ok(read) => {
                     self.bytes += read as u64;
-                    self.rest.extend_from_slice(&piece[..read]);
+                    self.rest.extend_from_slice(&chunk[..read]);
                     self.parse_lines();
                 }
                 Err(Errno(libc::EINTR)) => {}

@@ -218,8 +218,8 @@ impl Writer {
         let taken = DumpSnapshot::take("GetHeapProfile", context, || !shutdown::is_too_late_for(0));
         let mut snapshot = taken.ok_or("the program is ending")?;
         let mut text = Vec::new();
-        while let Some(piece) = snapshot.piece(stacks) {
-            text.extend_from_slice(piece);
+        while let Some(chunk) = snapshot.next_chunk(stacks) {
+            text.extend_from_slice(chunk);
         }
         Ok(String::from_utf8_lossy(&text).into_owned())
     }

@@ -118,7 +118,7 @@ impl Writer {
     }
 
     /// Begins a dump, which is written while the writer goes on:
-    /// [`write_dump_piece`](Self::write_dump_piece). `cause` is that of its reading of the memory.
+    /// [`write_dump_chunk`](Self::write_dump_chunk). `cause` is that of its reading of the memory.
     #[cold]
     pub(super) fn begin_dump(&mut self, why: &str, cause: Cause) {
         let _ = self.take_dump(why, cause, false); // the failure has been reported
@@ -203,10 +203,10 @@ impl Writer {
         self.dumps.as_ref().is_some_and(Dumps::is_writing)
     }
 
-    /// Writes the next piece of the dump. After the last piece it returns the path, or why there is
+    /// Writes the next chunk of the dump. After the last chunk it returns the path, or why there is
     /// none.
-    pub(super) fn write_dump_piece(&mut self) -> Option<Result<String, String>> {
-        self.dumps.as_mut()?.write_piece(&self.kept_stacks)
+    pub(super) fn write_dump_chunk(&mut self) -> Option<Result<String, String>> {
+        self.dumps.as_mut()?.write_chunk(&self.kept_stacks)
     }
 
     /// Writes the rest of the dump.
@@ -217,7 +217,7 @@ impl Writer {
             if let Some(session) = session::current() {
                 session.taken.fetch_add(1, Ordering::Relaxed);
             }
-            if let Some(written) = self.write_dump_piece() {
+            if let Some(written) = self.write_dump_chunk() {
                 return written;
             }
         }

@@ -1,4 +1,4 @@
-//! The thread block: a piece of initial-exec thread-local storage.
+//! The thread block: a block of initial-exec thread-local storage.
 //!
 //! Stable Rust has no initial-exec thread-locals. The general-dynamic model calls `__tls_get_addr`,
 //! which is slow inside malloc and may itself allocate. So assembly declares a block of zero bytes.

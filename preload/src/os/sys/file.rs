@@ -278,7 +278,7 @@ impl File {
         answer.map(|written| written as usize)
     }
 
-    /// Reads the whole file, in pieces.
+    /// Reads the whole file, in chunks.
     pub(crate) fn read_to_end(&self) -> Result<Vec<u8>, Errno> {
         self.read_up_to(usize::MAX, 0)
     }
@@ -290,15 +290,15 @@ impl File {
     /// (`dup2`). A read by offset fails there, while `read` would wait for data sent to the program
     /// and consume it.
     pub(crate) fn read_up_to(&self, most: usize, expected: usize) -> Result<Vec<u8>, Errno> {
-        let mut piece = [0u8; 2048];
+        let mut chunk = [0u8; 2048];
         let mut all = Vec::with_capacity(match expected {
             0 => 0,
-            some => some.min(most).saturating_add(piece.len()),
+            some => some.min(most).saturating_add(chunk.len()),
         });
         while all.len() < most {
-            match self.read_at(all.len() as u64, &mut piece) {
+            match self.read_at(all.len() as u64, &mut chunk) {
                 Ok(0) => break,
-                Ok(n) => all.extend_from_slice(&piece[..n]),
+                Ok(n) => all.extend_from_slice(&chunk[..n]),
                 Err(Errno(libc::EINTR)) => {}
                 Err(error) => return Err(error),
             }

@@ -36,7 +36,7 @@ pub(crate) struct Dumps {
     current: Option<DumpInProgress>,
 }
 
-/// A dump that is being written: a snapshot of the event that called for it, written piece by piece
+/// A dump that is being written: a snapshot of the event that called for it, written in chunks
 /// while the writer goes on.
 struct DumpInProgress {
     snapshot: DumpSnapshot,
@@ -137,7 +137,7 @@ impl Dumps {
     }
 
     /// Returns true if a dump is being written: the caller must call
-    /// [`write_piece`](Self::write_piece).
+    /// [`write_chunk`](Self::write_chunk).
     pub(crate) fn is_writing(&self) -> bool {
         self.current.is_some()
     }
@@ -185,9 +185,9 @@ impl Dumps {
         }
     }
 
-    /// Writes the next piece. After the last piece it returns the dump's path, or why there is
+    /// Writes the next chunk. After the last chunk it returns the dump's path, or why there is
     /// none, which has been reported.
-    pub(crate) fn write_piece(
+    pub(crate) fn write_chunk(
         &mut self,
         stacks: &[Option<KeptStack>],
     ) -> Option<Result<String, String>> {
@@ -195,9 +195,9 @@ impl Dumps {
         let is_last = current.is_last;
         let failure = if shutdown::is_too_late_for(current.remaining_ns()) {
             Failure::Ending
-        } else if let Some(piece) = current.snapshot.piece(stacks) {
-            current.written += piece.len() as u64;
-            match current.file.append(piece) {
+        } else if let Some(chunk) = current.snapshot.next_chunk(stacks) {
+            current.written += chunk.len() as u64;
+            match current.file.append(chunk) {
                 Ok(()) => return None,
                 Err(error) => self.cannot_write(&error),
             }

@@ -3,8 +3,8 @@
 //! Glossary: dump snapshot.
 //!
 //! The numbers are copied, and stacks are named by number. The text, which is many times as long,
-//! is made piece by piece and never exists as a whole. So a large dump takes little memory, and can
-//! be abandoned between any two pieces.
+//! is made in chunks and never exists as a whole. So a large dump takes little memory, and can
+//! be abandoned between any two chunks.
 
 use std::cmp::Reverse;
 
@@ -30,9 +30,9 @@ pub(crate) struct Context<'a> {
 const MAX_SORTED: usize = 10_000;
 /// Rows between two checks if the snapshot is still wanted.
 const ROWS_PER_CHECK: usize = 16 << 10;
-/// The approximate length of a piece of text: small enough for a processor's cache, and large
-/// enough that opening the file for each piece costs little.
-const PIECE_BYTES: usize = 256 << 10;
+/// The approximate length of a chunk of text: small enough for a processor's cache, and large
+/// enough that opening the file for each chunk costs little.
+const CHUNK_BYTES: usize = 256 << 10;
 /// The typical bytes of a line besides its addresses, and of an address.
 const LINE_BYTES: usize = 48;
 const ADDRESS_BYTES: usize = 15;
@@ -59,12 +59,12 @@ pub(crate) struct DumpSnapshot {
     mappings: Vec<Mapping>,
     /// The approximate bytes of the text.
     pub(crate) text_bytes: usize,
-    /// The last piece.
+    /// The last chunk.
     text: DumpText,
     progress: Progress,
 }
 
-/// The beginning of the next piece.
+/// The beginning of the next chunk.
 enum Progress {
     Head,
     Line(usize),
@@ -118,9 +118,9 @@ impl DumpSnapshot {
         }
     }
 
-    /// Returns the next piece of the text; `None` after the last one. `stacks` are those of
+    /// Returns the next chunk of the text; `None` after the last one. `stacks` are those of
     /// [`take`](Self::take), and may have grown.
-    pub(crate) fn piece(&mut self, stacks: &[Option<KeptStack>]) -> Option<&[u8]> {
+    pub(crate) fn next_chunk(&mut self, stacks: &[Option<KeptStack>]) -> Option<&[u8]> {
         let text = &mut self.text;
         text.clear();
         let first = match self.progress {
@@ -140,7 +140,7 @@ impl DumpSnapshot {
             } else {
                 text.line(&line.numbers, stack.written());
             }
-            if text.bytes().len() >= PIECE_BYTES {
+            if text.bytes().len() >= CHUNK_BYTES {
                 self.progress = Progress::Line(next);
                 return Some(text.bytes());
             }
