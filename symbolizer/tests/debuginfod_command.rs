@@ -131,10 +131,10 @@ fn a_terminal_shows_what_is_being_fetched() {
     let mut child = Killed(child);
     let mut screen = String::new();
     let mut out = child.0.stdout.take().expect("piped");
-    let mut piece = [0; 4096];
+    let mut chunk = [0; 4096];
     let mut seen = Some(seen);
-    while let Ok(n @ 1..) = out.read(&mut piece) {
-        screen.push_str(&String::from_utf8_lossy(&piece[..n]));
+    while let Ok(n @ 1..) = out.read(&mut chunk) {
+        screen.push_str(&String::from_utf8_lossy(&chunk[..n]));
         if screen.contains("debuginfod: program") {
             seen.take().map(|seen| seen.send(()));
         }

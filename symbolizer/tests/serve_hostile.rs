@@ -48,8 +48,8 @@ fn mutate(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
             2 => bytes.truncate(at),
             3 => {
                 let end = (from + numbers.below(400)).min(bytes.len());
-                let piece = bytes[from.min(end)..end].to_vec();
-                bytes.splice(at..at, piece);
+                let copied = bytes[from.min(end)..end].to_vec();
+                bytes.splice(at..at, copied);
             }
             _ => bytes.extend((0..numbers.below(50)).map(|n| n as u8)),
         }

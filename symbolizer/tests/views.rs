@@ -440,7 +440,7 @@ fn json_of_a_deep_tree_goes_on_beside_it() {
     let mut reader = serde_json::Deserializer::from_str(&text);
     reader.disable_recursion_limit();
     let document = Value::deserialize(&mut reader).unwrap();
-    let (mut node, mut calls, mut pieces) = (&document["tree"], 0, 0);
+    let (mut node, mut calls, mut continuations) = (&document["tree"], 0, 0);
     loop {
         if let Some(at) = node["continued"].as_u64() {
             let again = &document["continued"][at as usize];
@@ -450,7 +450,7 @@ fn json_of_a_deep_tree_goes_on_beside_it() {
                 (&again["name"], &again["total"])
             );
             node = again;
-            pieces += 1;
+            continuations += 1;
         }
         // The deepest stack goes on as long as any other.
         match node["children"].get(0) {
@@ -459,8 +459,11 @@ fn json_of_a_deep_tree_goes_on_beside_it() {
         }
         calls += 1;
     }
-    assert_eq!((calls, pieces), (DEEP, (DEEP - 1) / 80));
-    assert_eq!(document["continued"].as_array().unwrap().len(), pieces);
+    assert_eq!((calls, continuations), (DEEP, (DEEP - 1) / 80));
+    assert_eq!(
+        document["continued"].as_array().unwrap().len(),
+        continuations
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use zstd::bulk::Decompressor;
 use zstd::stream::raw::{DParameter, Decoder, Operation};
 
-use crate::compressed::zstd_frames::{Piece, PieceKind, ZstdFrames};
+use crate::compressed::zstd_frames::{ExtentKind, FileExtent, ZstdFrames};
 
 /// How many times its size a file may unpack to. The log of a loop that allocates and frees blocks
 /// of one size by one stack unpacks to some 110 times its own.
@@ -20,9 +20,9 @@ const AT_ONCE: u64 = 8 << 20;
 /// Bytes that are unpacked side by side, in frames of up to [`AT_ONCE`].
 const BATCH: u64 = 32 << 20;
 /// Bytes of a stream that are in memory.
-const PIECE: usize = 1 << 20;
+const CHUNK: usize = 1 << 20;
 /// The same where the stream is damaged.
-const SMALL_PIECE: usize = 4 << 10;
+const SMALL_CHUNK: usize = 4 << 10;
 /// The most that a stream may look back: what `zstd` itself takes without being told.
 const WINDOW_LOG: u32 = 27;
 
@@ -88,9 +88,9 @@ pub(crate) fn most_of(compressed: u64) -> u64 {
 /// Returns the sum of the lengths that the frames of a compressed file state. A file that was
 /// compressed as a stream states none.
 pub(crate) fn stated_length(bytes: &[u8]) -> u64 {
-    let stated = ZstdFrames::of(bytes).map(|piece| match piece.kind {
-        PieceKind::Frame { content } => content.unwrap_or(0),
-        PieceKind::Cut | PieceKind::Damaged => 0,
+    let stated = ZstdFrames::of(bytes).map(|extent| match extent.kind {
+        ExtentKind::Frame { content } => content.unwrap_or(0),
+        ExtentKind::Cut | ExtentKind::Damaged => 0,
     });
     stated.fold(0, u64::saturating_add)
 }
@@ -118,27 +118,27 @@ pub fn unpack(
         head: Vec::new(),
         damage: None,
     };
-    let mut pieces = ZstdFrames::of(bytes).peekable();
-    while let Some(piece) = pieces.next() {
-        let Some(mut room) = BATCH.checked_sub(piece.in_memory().unwrap_or(u64::MAX)) else {
-            sink.stream(bytes, &piece)?;
-            progress(piece.range.end as u64);
+    let mut extents = ZstdFrames::of(bytes).peekable();
+    while let Some(extent) = extents.next() {
+        let Some(mut room) = BATCH.checked_sub(extent.in_memory().unwrap_or(u64::MAX)) else {
+            sink.stream(bytes, &extent)?;
+            progress(extent.range.end as u64);
             continue;
         };
-        let mut batch = vec![piece];
-        while let Some(next) = pieces.next_if(|next| next.in_memory().is_some_and(|n| n <= room)) {
+        let mut batch = vec![extent];
+        while let Some(next) = extents.next_if(|next| next.in_memory().is_some_and(|n| n <= room)) {
             room -= next.in_memory().unwrap_or(0);
             batch.push(next);
         }
         let contents: Vec<Option<Vec<u8>>> = (batch.par_iter())
-            .map(|piece| content(bytes, piece))
+            .map(|extent| content(bytes, extent))
             .collect();
-        for (piece, content) in batch.iter().zip(contents) {
+        for (extent, content) in batch.iter().zip(contents) {
             match content {
                 Some(content) => sink.put(&content)?,
-                None => sink.stream(bytes, piece)?,
+                None => sink.stream(bytes, extent)?,
             }
-            progress(piece.range.end as u64);
+            progress(extent.range.end as u64);
         }
     }
     Ok(Unpacked {
@@ -147,21 +147,21 @@ pub fn unpack(
     })
 }
 
-impl Piece {
+impl FileExtent {
     /// The length of its content, if it is unpacked beside others.
     fn in_memory(&self) -> Option<u64> {
         match self.kind {
-            PieceKind::Frame { content } => content.filter(|&content| content <= AT_ONCE),
-            PieceKind::Cut | PieceKind::Damaged => None,
+            ExtentKind::Frame { content } => content.filter(|&content| content <= AT_ONCE),
+            ExtentKind::Cut | ExtentKind::Damaged => None,
         }
     }
 }
 
 /// The content of a frame; `None`: it is damaged.
-fn content(bytes: &[u8], piece: &Piece) -> Option<Vec<u8>> {
-    let length = piece.in_memory()? as usize;
+fn content(bytes: &[u8], extent: &FileExtent) -> Option<Vec<u8>> {
+    let length = extent.in_memory()? as usize;
     let mut decompressor = Decompressor::new().ok()?;
-    let content = decompressor.decompress(&bytes[piece.range.clone()], length);
+    let content = decompressor.decompress(&bytes[extent.range.clone()], length);
     content.ok().filter(|content| content.len() == length)
 }
 
@@ -190,33 +190,33 @@ impl<W: Write> Sink<'_, W> {
         self.out.write_all(bytes).map_err(UnpackError::Write)
     }
 
-    /// Unpacks a piece up to its end, or to its first damaged place.
-    fn stream(&mut self, bytes: &[u8], piece: &Piece) -> Result<(), UnpackError> {
-        let mut frame = &bytes[piece.range.clone()];
+    /// Unpacks an extent up to its end, or to its first damaged place.
+    fn stream(&mut self, bytes: &[u8], extent: &FileExtent) -> Result<(), UnpackError> {
+        let mut frame = &bytes[extent.range.clone()];
         let mut done = 0;
-        if let PieceKind::Frame { .. } = piece.kind {
+        if let ExtentKind::Frame { .. } = extent.kind {
             let is_whole;
-            (done, is_whole) = self.decode(frame, PIECE, 0)?;
+            (done, is_whole) = self.decode(frame, CHUNK, 0)?;
             if is_whole {
                 return Ok(());
             }
             frame = without_checksum(frame);
         }
-        self.decode(frame, SMALL_PIECE, done)?;
-        self.lost(piece)
+        self.decode(frame, SMALL_CHUNK, done)?;
+        self.lost(extent)
     }
 
     /// Unpacks a frame behind so many bytes of its content, up to its end or to a place that is
-    /// damaged. The decoder's call loses its bytes in front of such a place, so `piece` is
+    /// damaged. The decoder's call loses its bytes in front of such a place, so `chunk` is
     /// the most that it unpacks. Returns how many bytes are unpacked, and whether the frame is
     /// whole.
     fn decode(
         &mut self,
         frame: &[u8],
-        piece: usize,
+        chunk: usize,
         skip: u64,
     ) -> Result<(u64, bool), UnpackError> {
-        let mut buffer = vec![0; piece];
+        let mut buffer = vec![0; chunk];
         let mut rest = frame;
         let mut done = 0;
         let Some(mut decoder) = decoder() else {
@@ -238,12 +238,12 @@ impl<W: Write> Sink<'_, W> {
         Ok((done, false))
     }
 
-    /// Notes that bytes of a piece are lost.
-    fn lost(&mut self, piece: &Piece) -> Result<(), UnpackError> {
-        let at = piece.range.start as u64;
-        let damage = match piece.kind {
-            PieceKind::Cut => Damaged::CutBehind(at),
-            PieceKind::Frame { .. } | PieceKind::Damaged => Damaged::At(at),
+    /// Notes that bytes of an extent are lost.
+    fn lost(&mut self, extent: &FileExtent) -> Result<(), UnpackError> {
+        let at = extent.range.start as u64;
+        let damage = match extent.kind {
+            ExtentKind::Cut => Damaged::CutBehind(at),
+            ExtentKind::Frame { .. } | ExtentKind::Damaged => Damaged::At(at),
         };
         if !is_log(&self.head) {
             return Err(UnpackError::Damaged(damage));
@@ -284,11 +284,11 @@ pub(crate) fn head(bytes: &[u8], most: usize) -> Vec<u8> {
     let mut head = Vec::new();
     let first = ZstdFrames::of(bytes)
         .next()
-        .map(|piece| &bytes[piece.range]);
+        .map(|extent| &bytes[extent.range]);
     let (Some(mut rest), Some(mut decoder)) = (first, decoder()) else {
         return head;
     };
-    let mut buffer = vec![0; most.min(SMALL_PIECE)];
+    let mut buffer = vec![0; most.min(SMALL_CHUNK)];
     // A damaged frame gives what is in front of the damage.
     while head.len() < most
         && let Ok(status) = decoder.run_on_buffers(rest, &mut buffer)
@@ -402,7 +402,7 @@ mod tests {
         let packed = packed(&log);
         let (all, is_whole) = allocations(&log);
         assert!(is_whole);
-        let frames: Vec<Piece> = ZstdFrames::of(&packed).collect();
+        let frames: Vec<FileExtent> = ZstdFrames::of(&packed).collect();
         assert!(frames.len() >= 3);
         let frame = frames[1].range.clone();
         // Its magic, the length of its content, a block's header, its content, its checksum.

@@ -18,16 +18,16 @@ const SKIPPABLE: u32 = 0x184d_2a50;
 /// The length of a skippable frame's header.
 const SKIPPABLE_HEADER: usize = 8;
 
-/// A part of a compressed file.
+/// A range of bytes of a compressed file: a frame, or bytes that are none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct FileExtent {
     /// Where it lies.
     pub(crate) range: Range<usize>,
-    pub(crate) kind: PieceKind,
+    pub(crate) kind: ExtentKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PieceKind {
+pub(crate) enum ExtentKind {
     /// A whole frame, as its headers say, with the length of its content if it states that.
     Frame { content: Option<u64> },
     /// The file ends in this frame.
@@ -36,7 +36,7 @@ pub(crate) enum PieceKind {
     Damaged,
 }
 
-/// The pieces of a compressed file, in order.
+/// The extents of a compressed file, in order.
 #[derive(Debug)]
 pub(crate) struct ZstdFrames<'a> {
     bytes: &'a [u8],
@@ -91,9 +91,9 @@ impl<'a> ZstdFrames<'a> {
 }
 
 impl Iterator for ZstdFrames<'_> {
-    type Item = Piece;
+    type Item = FileExtent;
 
-    fn next(&mut self) -> Option<Piece> {
+    fn next(&mut self) -> Option<FileExtent> {
         let mut rest = &self.bytes[self.at..];
         while is_skippable(rest) && rest.len() >= SKIPPABLE_HEADER {
             let length = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]) as usize;
@@ -108,16 +108,16 @@ impl Iterator for ZstdFrames<'_> {
         }
         let begin = self.at;
         let (end, kind) = match frame(rest, &mut 0) {
-            Ok((length, content)) => (begin + length, PieceKind::Frame { content }),
+            Ok((length, content)) => (begin + length, ExtentKind::Frame { content }),
             // Behind a damaged length, whole frames follow.
             Err(why) => match self.next_frame(begin + 1) {
-                Some(next) => (next, PieceKind::Damaged),
-                None if why == NoFrame::Cut => (self.bytes.len(), PieceKind::Cut),
-                None => (self.bytes.len(), PieceKind::Damaged),
+                Some(next) => (next, ExtentKind::Damaged),
+                None if why == NoFrame::Cut => (self.bytes.len(), ExtentKind::Cut),
+                None => (self.bytes.len(), ExtentKind::Damaged),
             },
         };
         self.at = end;
-        Some(Piece {
+        Some(FileExtent {
             range: begin..end,
             kind,
         })
@@ -188,14 +188,14 @@ mod tests {
         zstd::bulk::compress(content, 3).unwrap()
     }
 
-    fn pieces(bytes: &[u8]) -> Vec<(Range<usize>, PieceKind)> {
-        let pieces = ZstdFrames::of(bytes).map(|piece| (piece.range, piece.kind));
-        pieces.collect()
+    fn extents(bytes: &[u8]) -> Vec<(Range<usize>, ExtentKind)> {
+        let extents = ZstdFrames::of(bytes).map(|extent| (extent.range, extent.kind));
+        extents.collect()
     }
 
-    fn whole(content: u64) -> PieceKind {
+    fn whole(content: u64) -> ExtentKind {
         let content = Some(content);
-        PieceKind::Frame { content }
+        ExtentKind::Frame { content }
     }
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
             let all = [&skippable[..], &one, &skippable, &one].concat();
             let second = skippable.len() * 2 + one.len();
             assert_eq!(
-                pieces(&all),
+                extents(&all),
                 [
                     (10..10 + one.len(), whole(length.into())),
                     (second..second + one.len(), whole(length.into())),
@@ -220,8 +220,8 @@ mod tests {
         }
         let streamed = zstd::stream::encode_all(&[7; 1000][..], 3).unwrap();
         let content = None;
-        let expected = PieceKind::Frame { content };
-        assert_eq!(pieces(&streamed), [(0..streamed.len(), expected)]);
+        let expected = ExtentKind::Frame { content };
+        assert_eq!(extents(&streamed), [(0..streamed.len(), expected)]);
         assert!(!is_compressed(b"heaplog\x03"));
     }
 
@@ -232,18 +232,18 @@ mod tests {
         let two = [&one[..], &one].concat();
         for cut in n + 1..2 * n {
             let cut = &two[..cut];
-            let expected = [(0..n, whole(9000)), (n..cut.len(), PieceKind::Cut)];
-            assert_eq!(pieces(cut), expected);
+            let expected = [(0..n, whole(9000)), (n..cut.len(), ExtentKind::Cut)];
+            assert_eq!(extents(cut), expected);
         }
         // The first block is said to be longer than the file.
         let mut long = two.clone();
         long[MAGIC.len() + 1 + 2 + 2] = 0xf0;
-        let damaged = (0..n, PieceKind::Damaged);
-        assert_eq!(pieces(&long), [damaged.clone(), (n..2 * n, whole(9000))]);
+        let damaged = (0..n, ExtentKind::Damaged);
+        assert_eq!(extents(&long), [damaged.clone(), (n..2 * n, whole(9000))]);
         let mut lost = two;
         lost[0] = 0;
-        assert_eq!(pieces(&lost), [damaged, (n..2 * n, whole(9000))]);
-        assert_eq!(pieces(b"rubbish"), [(0..7, PieceKind::Damaged)]);
+        assert_eq!(extents(&lost), [damaged, (n..2 * n, whole(9000))]);
+        assert_eq!(extents(b"rubbish"), [(0..7, ExtentKind::Damaged)]);
     }
 
     /// Frames of empty blocks, each of which has all others in it and no end.
@@ -257,8 +257,8 @@ mod tests {
             bytes.extend((6_u32 << 3).to_le_bytes().iter().take(3));
         }
         let began = std::time::Instant::now();
-        let pieces = pieces(&bytes);
-        assert_eq!(pieces, [(0..bytes.len(), PieceKind::Cut)]);
+        let extents = extents(&bytes);
+        assert_eq!(extents, [(0..bytes.len(), ExtentKind::Cut)]);
         assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
     }
 }

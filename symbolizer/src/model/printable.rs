@@ -59,7 +59,7 @@ struct HarmlessJson<W>(W);
 
 impl<W: Write> Write for HarmlessJson<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // The serializer writes whole pieces of text.
+        // The serializer writes whole strings.
         let text = std::str::from_utf8(bytes).map_err(io::Error::other)?;
         let mut rest = text;
         while let Some(at) = rest.find(|c| c != '\n' && !is_harmless(c)) {

@@ -396,9 +396,9 @@ mod tests {
         frames(&groups)
     }
 
-    /// A log that is followed byte by byte gives the profile of the whole log, whatever the pieces.
+    /// A log that is followed byte by byte gives the profile of the whole log, whatever the chunks.
     #[test]
-    fn a_log_in_pieces_is_the_whole_log() {
+    fn a_log_in_chunks_is_the_whole_log() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.heaplog");
         let bytes = some_frames().concat();
@@ -506,7 +506,7 @@ mod tests {
         }
     }
 
-    /// In pieces or at once, the past is that of a reading for `top`, and the curve ends with the
+    /// In chunks or at once, the past is that of a reading for `top`, and the curve ends with the
     /// bytes in use.
     #[test]
     fn the_past_of_a_followed_log_is_that_of_the_whole_log() {

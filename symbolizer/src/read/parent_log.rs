@@ -30,7 +30,7 @@ use heritage::{Heritage, Reading};
 /// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.
 const FRAME_BYTES: usize = 1 << 20;
 
-/// The log of an ancestor: its bytes, or a file that is read in pieces.
+/// The log of an ancestor: its bytes, or a file that is read in chunks.
 pub(crate) trait Log {
     /// The first record.
     fn start(&mut self) -> Option<Start>;

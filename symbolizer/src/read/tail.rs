@@ -11,7 +11,7 @@
 //!                               ^ offset   the next reading begins here
 //! ```
 //!
-//! One piece of the file is in memory while it is read.
+//! One chunk of the file is in memory while it is read.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -26,7 +26,7 @@ use crate::read::log::RecordSink;
 use crate::regular_file::RegularFile;
 
 /// Bytes that are read at once.
-const PIECE: usize = 512 << 10;
+const CHUNK: usize = 512 << 10;
 /// A longer frame is damage: a writer's frames are far shorter, and a claimed length must not
 /// decide how much memory is taken (Law 12).
 const LONGEST_FRAME: usize = 8 << 20;
@@ -256,54 +256,54 @@ impl Tail {
         self.looked_at = 0;
     }
 
-    /// Reads from the offset to the end of the file, in pieces.
+    /// Reads from the offset to the end of the file, in chunks.
     ///
     /// # Errors
     /// Those of the system, and if the bytes are no log.
     pub(crate) fn read_on(&mut self, sink: &mut impl RecordSink) -> io::Result<()> {
-        let mut piece = Vec::new();
-        let mut wanted = PIECE;
+        let mut chunk = Vec::new();
+        let mut wanted = CHUNK;
         while self.offset < self.length && !sink.has_enough() {
             let left = usize::try_from(self.length - self.offset).unwrap_or(usize::MAX);
             let is_last = left <= wanted;
-            piece.resize(left.min(wanted), 0);
+            chunk.resize(left.min(wanted), 0);
             // Shorter than said: the file was cut, which the next call finds.
-            let read = read_at(&self.file, &mut piece, self.offset)?;
-            piece.truncate(read);
+            let read = read_at(&self.file, &mut chunk, self.offset)?;
+            chunk.truncate(read);
             let is_last = is_last || read < left.min(wanted);
-            let taken = self.take(&piece, is_last, sink)?;
+            let taken = self.take(&chunk, is_last, sink)?;
             self.offset += taken as u64;
             match taken {
                 0 if is_last => break,
-                // The frame is longer than the piece.
+                // The frame is longer than the chunk.
                 0 if wanted < LONGEST_FRAME => wanted *= 2,
                 0 => {
-                    self.damaged_at(0, piece.len() as u64, "no intact frame in megabytes");
-                    self.offset += piece.len() as u64;
+                    self.damaged_at(0, chunk.len() as u64, "no intact frame in megabytes");
+                    self.offset += chunk.len() as u64;
                 }
-                _ => wanted = PIECE,
+                _ => wanted = CHUNK,
             }
         }
         Ok(())
     }
 
-    /// Hands on the complete frames of a piece. Returns how many bytes were used.
+    /// Hands on the complete frames of a chunk. Returns how many bytes were used.
     fn take(
         &mut self,
-        piece: &[u8],
+        chunk: &[u8],
         is_last: bool,
         sink: &mut impl RecordSink,
     ) -> io::Result<usize> {
         let mut reader = match self.offset {
-            0 => match Reader::new(piece) {
+            0 => match Reader::new(chunk) {
                 Ok(reader) => reader,
                 // The first bytes of a log that is being written.
-                Err(_) if is_last && heapprof_format::FILE_HEADER.starts_with(piece) => {
+                Err(_) if is_last && heapprof_format::FILE_HEADER.starts_with(chunk) => {
                     return Ok(0);
                 }
                 Err(error) => return Err(io::Error::new(io::ErrorKind::InvalidData, error)),
             },
-            _ => Reader::behind(self.sequence, piece),
+            _ => Reader::behind(self.sequence, chunk),
         };
         self.pending = None;
         // The offset of the frame that is being read, behind everything that was used.
@@ -322,11 +322,11 @@ impl Tail {
             };
             let used = error.offset;
             let is_torn = error.kind == ReadErrorKind::TornTail;
-            // The rest of the frame may be in the next piece.
-            if is_torn && !is_last && piece.len() < LONGEST_FRAME {
+            // The rest of the frame may be in the next chunk.
+            if is_torn && !is_last && chunk.len() < LONGEST_FRAME {
                 break used;
             }
-            // The reader counts from the piece's beginning.
+            // The reader counts from the chunk's beginning.
             let offset = self.offset + used;
             let error = ReadError { offset, ..error };
             match reader.skip_damage() {
@@ -342,10 +342,10 @@ impl Tail {
         self.missing_frames += reader.missing_frames();
         let room = MOST_SEGMENTS.saturating_sub(self.segments.len());
         (self.segments).extend(reader.segments().iter().copied().take(room));
-        Ok(usize::try_from(used).unwrap_or(piece.len()))
+        Ok(usize::try_from(used).unwrap_or(chunk.len()))
     }
 
-    /// Notes a damaged place of the piece at the offset.
+    /// Notes a damaged place of the chunk at the offset.
     fn damaged_at(&mut self, within: u64, skipped: u64, what: &str) {
         let damage = &mut self.damage;
         if damage.len() == MOST_DAMAGE {

@@ -113,10 +113,10 @@ impl Bounded {
 }
 
 impl Write for Bounded {
-    fn write_str(&mut self, piece: &str) -> fmt::Result {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
         let left = LONGEST_DEMANGLED - self.text.len();
-        self.text.push_str(within(piece, left));
-        if piece.len() > left {
+        self.text.push_str(within(text, left));
+        if text.len() > left {
             self.is_full = true;
             return Err(fmt::Error);
         }
@@ -210,10 +210,10 @@ mod tests {
         std::thread::Builder::new()
             .stack_size(2 << 20) // what rayon's and std's threads have
             .spawn(|| {
-                for piece in [
+                for part in [
                     "P", "N", "I", "1AI", "DpT", "XadL_Z", "K", "F", "S_I", "dtcl", "Z1f",
                 ] {
-                    let name = format!("_Z1f{}", piece.repeat(LONGEST_LINKAGE / piece.len() - 10));
+                    let name = format!("_Z1f{}", part.repeat(LONGEST_LINKAGE / part.len() - 10));
                     let _ = demangle(&name);
                     let _ = demangle(&name.replacen("_Z", "_R", 1));
                 }

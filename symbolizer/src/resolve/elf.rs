@@ -189,7 +189,7 @@ impl ElfFile {
         self.masked.as_ref().map(|masked| &masked.why)
     }
 
-    /// Tells the kernel that `part`, a piece of this file's bytes, will hardly be read again: a
+    /// Tells the kernel that `part`, a range of this file's bytes, will hardly be read again: a
     /// unit that has been read through need not stay in memory while a thousand others are. Nothing
     /// for a file that is not mapped.
     pub(super) fn forget(&self, part: &[u8]) {
@@ -299,7 +299,7 @@ impl ElfFile {
     }
 
     /// As [`dwarf_sections`](Self::dwarf_sections), for a `.dwp` package. All of them: its index
-    /// gives each unit a piece of every section, and gimli takes a piece out of nothing for damage.
+    /// gives each unit a range of every section, and gimli takes a range of nothing for damage.
     pub(super) fn package_sections(
         &self,
         problem: impl Fn(ElfError),

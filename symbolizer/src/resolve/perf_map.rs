@@ -6,8 +6,7 @@
 //! many addresses that concerns.
 //!
 //! V8 compiles one function several times: for its interpreter, and by each of its compilers. Each
-//! piece of code has an entry, whose name has a tag and a mark of the compiler. All are one
-//! function.
+//! version has an entry, whose name has a tag and a sign of the compiler. All are one function.
 //!
 //! Anybody may write to `/tmp`, and process ids are reused. A file there is believed only if it is
 //! a regular file of root or of the user, and is newer than the start of the profiled process. A

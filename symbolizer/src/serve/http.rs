@@ -32,7 +32,7 @@ const WRITE_TIME: Duration = Duration::from_secs(30);
 /// The time for a whole response: a client that reads slowly does not keep it in memory for ever.
 const RESPONSE_TIME: Duration = Duration::from_secs(120);
 /// Bytes of a response between two looks at the time.
-const WRITE_PIECE: usize = 64 << 10;
+const WRITE_CHUNK: usize = 64 << 10;
 
 /// The methods that are answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -195,13 +195,13 @@ impl Connection {
 
     /// Waits for more bytes, for so long.
     fn more(&mut self, most: Duration) -> Result<(), NoRequest> {
-        let mut piece = [0; 4096];
+        let mut chunk = [0; 4096];
         self.stream
             .set_read_timeout(Some(most.max(Duration::from_millis(1))))?;
-        match self.stream.read(&mut piece) {
+        match self.stream.read(&mut chunk) {
             Ok(0) => Err(NoRequest::Over),
             Ok(read) => {
-                self.ahead.extend_from_slice(&piece[..read]);
+                self.ahead.extend_from_slice(&chunk[..read]);
                 Ok(())
             }
             Err(error) => match error.kind() {
@@ -317,11 +317,11 @@ impl Connection {
         head.push_str("\r\n");
         self.stream.write_all(head.as_bytes())?;
         let until = Instant::now() + RESPONSE_TIME;
-        for piece in response.body.chunks(WRITE_PIECE).filter(|_| with_body) {
+        for chunk in response.body.chunks(WRITE_CHUNK).filter(|_| with_body) {
             if Instant::now() >= until {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            self.stream.write_all(piece)?;
+            self.stream.write_all(chunk)?;
         }
         self.stream.flush()
     }

@@ -1,4 +1,4 @@
-//! Work slots: so many pieces of work at once, and threads that wait for one to end.
+//! Work slots: so many tasks at once, and threads that wait for one to end.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_come_in_pieces() {
+    fn a_key_may_come_in_chunks() {
         let mut keyboard = Keyboard::default();
         assert_eq!(keyboard.keys_of(b"\x1b["), []);
         assert_eq!(keyboard.keys_of(b"A\xc3"), [Key::Up]);

@@ -35,7 +35,7 @@ pub(crate) fn table(text: &[u8]) {
 
 /// A line, made harmless. A standard error that is closed is nobody's loss.
 pub(crate) fn line(text: &str) {
-    // In one piece: standard error has no buffer, and `Printable` writes letter by letter.
+    // In one write: standard error has no buffer, and `Printable` writes letter by letter.
     let text = format!("{}\n", Printable(text));
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

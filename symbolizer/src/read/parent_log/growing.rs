@@ -1,4 +1,4 @@
-//! Growing parents: logs of ancestors that are still written, read in pieces.
+//! Growing parents: logs of ancestors that are still written, read in chunks.
 //!
 //! A file that is mapped and then cut short kills its reader. A server must not be killed so by
 //! somebody's log. Also, the log of a parent may be longer than the memory that a server may take.

@@ -237,7 +237,7 @@ pub(super) fn walk(
 
 impl Chains {
     fn add_function(&mut self, hits: &[usize], function: u32, physical: impl FnOnce() -> Physical) {
-        // Identical functions may be folded into one piece of code; the first that claims it has
+        // Identical functions may be folded into one range of code; the first that claims it has
         // it.
         let free = |chains: &Chains, i: usize| chains.functions[i].is_none();
         if !hits.iter().any(|&i| free(self, i)) {

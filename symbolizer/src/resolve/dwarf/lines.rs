@@ -158,11 +158,11 @@ fn path(unit: UnitRef<'_, Slice<'_>>, index: u64) -> Option<Vec<u8>> {
     (!path.is_empty()).then_some(path)
 }
 
-fn push(path: &mut Vec<u8>, piece: &[u8]) {
-    if piece.starts_with(b"/") {
+fn push(path: &mut Vec<u8>, part: &[u8]) {
+    if part.starts_with(b"/") {
         path.clear();
     } else if !path.is_empty() && !path.ends_with(b"/") {
         path.push(b'/');
     }
-    path.extend_from_slice(piece);
+    path.extend_from_slice(part);
 }

@@ -6,9 +6,9 @@
 //!  carrier    in the new thread: loads the library, enters it, ends
 //! ```
 //!
-//! Each piece returns by itself. The registers of the interrupted thread are constants of the code,
-//! or lie beside it. So the thread needs nobody from the moment when its registers are set: this
-//! program may be killed at any time.
+//! Each routine returns by itself. The registers of the interrupted thread are constants of the
+//! code, or lie beside it. So the thread needs nobody from the moment when its registers are set:
+//! this program may be killed at any time.
 //!
 //! The thread returns by a jump, and not by the kernel's return from a signal handler. That one
 //! would make an interrupted sleep fail that the kernel would otherwise continue.
