@@ -1,5 +1,5 @@
 /* Situation: a server forks a process for each connection. Each child allocates less than one
- * sample's interval and ends. A correct sampler's line begins anew in each child. Together the
+ * sample's interval and ends. A correct sampler's axis begins anew in each child. Together the
  * children are sampled like one process that allocated as much, whether or not the server allocates
  * between two of them.
  * If it is wrong: each child goes on to the next mark of its parent and loses it there, so that its

@@ -115,7 +115,7 @@ pub use sampling::estimate::Estimate;
 pub use sampling::estimates::Estimates;
 pub use sampling::fixed::Fixed;
 pub use sampling::rng::Rng;
-pub use sampling::sampler::{Regime, STRIDE, Sampler, Suspended, bytes_on_the_line};
+pub use sampling::sampler::{Regime, STRIDE, Sampler, Suspended, counted_bytes};
 pub use sampling::size_class::SizeClass;
 pub use sampling::trend::{LEAST_OF_ALL, LEAST_OF_OWN, REAL, Trend};
 pub use sampling::weight::Weight;

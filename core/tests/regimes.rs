@@ -6,17 +6,17 @@ use heapprof_core::{Budget, Estimate, Regime, Rng, Sampler, Weight};
 
 const RUNS: u64 = 4000;
 
-/// The line of one thread, as the hooks use it: it sees a change only when a block does not pass.
-struct Line(Sampler);
+/// The axis of one thread, as the hooks use it: it sees a change only when a block does not pass.
+struct Axis(Sampler);
 
-impl Line {
-    fn new(seed: u64, regime: Regime) -> Line {
+impl Axis {
+    fn new(seed: u64, regime: Regime) -> Axis {
         let mut sampler = Sampler::default();
         sampler.start_under(seed, regime);
-        Line(sampler)
+        Axis(sampler)
     }
 
-    /// Lays a block on the line, and returns the interval under which it is sampled.
+    /// Lays a block on the axis, and returns the interval under which it is sampled.
     fn lay(&mut self, size: u64, now: Regime) -> Option<u64> {
         if self.0.passes(size as usize) {
             return None;
@@ -92,7 +92,7 @@ fn changing(run: u64, record_over: u64, intervals: &[u64]) -> (Estimate, f64, f6
         interval: intervals[0],
         record_over,
     };
-    let mut lines = [1, 2, 3].map(|n| Line::new(run.wrapping_mul(0x1234_5678_9abc_def1) ^ n, now));
+    let mut axes = [1, 2, 3].map(|n| Axis::new(run.wrapping_mul(0x1234_5678_9abc_def1) ^ n, now));
     let (mut estimate, mut blocks, mut bytes) = (Estimate::default(), 0.0, 0.0);
     for step in 0..4000 {
         if step % 211 == 0 {
@@ -101,8 +101,8 @@ fn changing(run: u64, record_over: u64, intervals: &[u64]) -> (Estimate, f64, f6
         let size = size(&mut random);
         blocks += 1.0;
         bytes += size as f64;
-        let line = &mut lines[(random.next_u64() % 3) as usize];
-        if let Some(interval) = line.lay(size, now) {
+        let axis = &mut axes[(random.next_u64() % 3) as usize];
+        if let Some(interval) = axis.lay(size, now) {
             estimate.add(&Weight::of(size, interval));
         }
     }
@@ -139,7 +139,7 @@ fn estimates_stay_sound_under_a_budget() {
     for run in 0..RUNS {
         let mut random = Rng::new(run.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x77);
         let mut budget = Budget::new(60, 200, 0);
-        let mut lines = [1, 2].map(|n| Line::new(run ^ n << 40, regime_of(budget.interval())));
+        let mut axes = [1, 2].map(|n| Axis::new(run ^ n << 40, regime_of(budget.interval())));
         let (mut estimate, mut blocks, mut bytes) = (Estimate::default(), 0.0, 0.0);
         let mut in_a_second = 0;
         for tick in 0..600u64 {
@@ -149,8 +149,8 @@ fn estimates_stay_sound_under_a_budget() {
                 let size = 60 + random.next_u64() % 300;
                 blocks += 1.0;
                 bytes += size as f64;
-                let line = &mut lines[(random.next_u64() % 2) as usize];
-                if let Some(interval) = line.lay(size, regime_of(budget.interval())) {
+                let axis = &mut axes[(random.next_u64() % 2) as usize];
+                if let Some(interval) = axis.lay(size, regime_of(budget.interval())) {
                     estimate.add(&Weight::of(size, interval));
                     budget.sampled(interval);
                     in_a_second += u64::from(tick >= 500);
@@ -185,9 +185,9 @@ fn pieces_do_not_change_the_probability() {
     .into_iter()
     .enumerate()
     {
-        let mut line = Line::new(31 + i as u64, regime_of(interval));
+        let mut axis = Axis::new(31 + i as u64, regime_of(interval));
         let hits = (0..blocks)
-            .filter(|_| line.lay(size, regime_of(interval)).is_some())
+            .filter(|_| axis.lay(size, regime_of(interval)).is_some())
             .count();
         let p = -(-(size as f64) / interval as f64).exp_m1();
         let n = blocks as f64;
@@ -199,9 +199,9 @@ fn pieces_do_not_change_the_probability() {
 #[test]
 fn a_change_takes_effect_within_a_piece_whatever_the_interval_was() {
     for seed in 0..200 {
-        let mut line = Line::new(seed, regime_of(1 << 40));
+        let mut axis = Axis::new(seed, regime_of(1 << 40));
         let mut laid = 0u64;
-        while line.lay(1000, regime_of(1)) != Some(1) {
+        while axis.lay(1000, regime_of(1)) != Some(1) {
             laid += 1000;
             assert!(laid <= (4 << 20) + 1000, "not after {laid} bytes");
         }
@@ -211,10 +211,10 @@ fn a_change_takes_effect_within_a_piece_whatever_the_interval_was() {
 #[test]
 fn stopped_samples_nothing_and_is_soon_left() {
     for seed in 0..200 {
-        let mut line = Line::new(seed, regime_of(1));
-        assert!((0..10_000).all(|_| line.lay(5000, Regime::STOPPED).is_none()));
+        let mut axis = Axis::new(seed, regime_of(1));
+        assert!((0..10_000).all(|_| axis.lay(5000, Regime::STOPPED).is_none()));
         let mut laid = 0u64;
-        while line.lay(16, regime_of(1)).is_none() {
+        while axis.lay(16, regime_of(1)).is_none() {
             laid += 16;
             assert!(laid <= 16 << 10, "not after {laid} bytes");
         }
@@ -229,14 +229,14 @@ fn a_block_is_recorded_for_its_size_wherever_it_lies() {
             record_over: over,
         };
         let mut random = Rng::new(over);
-        let mut line = Line::new(over, regime);
+        let mut axis = Axis::new(over, regime);
         let mut small = 0u64;
         for _ in 0..20_000 {
             for _ in 0..random.next_u64() % 4 {
-                small += u64::from(line.lay(random.next_u64() % over, regime).is_some());
+                small += u64::from(axis.lay(random.next_u64() % over, regime).is_some());
             }
             let size = over + random.next_u64() % 3;
-            assert_eq!(line.lay(size, regime), Some(1), "{size} of {over}");
+            assert_eq!(axis.lay(size, regime), Some(1), "{size} of {over}");
         }
         // A block of 1 byte at that interval: once in a trillion. Blocks of 0 bytes with `over` 1
         // all count as one byte.

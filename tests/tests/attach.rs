@@ -69,7 +69,7 @@ fn what_happens_while_it_is_attached_is_recorded_exactly() {
 }
 
 /// glibc's `realloc` and `posix_memalign` may call `malloc`, which is tapped, too. That is one
-/// allocation, and its bytes are laid on the line once.
+/// allocation, and its bytes are laid on the allocation axis once.
 #[test]
 fn a_function_that_calls_another_tapped_one_is_sampled_once() {
     const BLOCKS: f64 = 400_000.0;

@@ -99,7 +99,7 @@ pub struct Sampled {
     pub size: u64,
     /// Usable bytes beyond the requested ones.
     pub slack: u32,
-    /// Bytes on the thread's line since its last recorded sample
+    /// Bytes on the thread's allocation axis since its last recorded sample
     /// ([`Sampler::position`](crate::Sampler::position)). The highest bit is the sender's mark that
     /// there is no such sample. Lanes carry the word unchanged.
     pub counted: u64,
@@ -186,7 +186,7 @@ pub struct NextSample {
     pub size: u64,
     /// Usable bytes beyond the requested ones.
     pub slack: u64,
-    /// Bytes on the thread's line since its last sample, and the mark.
+    /// Bytes on the thread's allocation axis since its last sample, and the mark.
     pub counted: u64,
 }
 

@@ -1,19 +1,19 @@
-//! Sampler: allocated bytes laid on a line, marked by a Poisson process.
+//! Sampler: allocated bytes laid on an axis, marked by a Poisson process.
 //!
-//! Glossary: line, mark, piece, regime, stride.
+//! Glossary: allocation axis, mark, piece, regime, stride.
 //!
-//! Model: every thread lays the bytes it requests end to end. Marks fall on that line at random, on
-//! average one every `interval` bytes, independently of everything (a Poisson process). A block is
-//! sampled if at least one mark falls on it. For a block of `s` bytes the probability is `1 -
-//! exp(-s / interval)`, by which [`Weight`](crate::Weight) divides. The process has no memory. So
-//! after a sampled block one new draw decides the distance to the next mark, counted from the end
-//! of the block; further marks on the same block need not be drawn.
+//! Model: every thread lays the bytes it requests end to end on an axis. Marks fall on it at
+//! random, on average one every `interval` bytes, independently of everything (a Poisson process).
+//! A block is sampled if at least one mark falls on it. For a block of `s` bytes the probability is
+//! `1 - exp(-s / interval)`, by which [`Weight`](crate::Weight) divides. The process has no memory.
+//! So after a sampled block one new draw decides the distance to the next mark, counted from the
+//! end of the block; further marks on the same block need not be drawn.
 //!
 //! The remaining distance is one signed number. Every malloc costs one subtraction and a test of
 //! the sign. Everything else happens once a sample, or once in a [`STRIDE`].
 //!
 //! The parameters in force may change ([`Regime`]), and a thread must not keep a mark that lies
-//! gigabytes away. So the line is cut into pieces. At the end of a piece without a mark the thread
+//! gigabytes away. So the axis is cut into pieces. At the end of a piece without a mark the thread
 //! reads the regime and draws again. It has learnt only that there is no mark so far. The process
 //! has no memory, so that says nothing about the marks that follow. A block across the end of a
 //! piece is decided to its end under the interval that it began with. So each block has one
@@ -71,7 +71,7 @@ impl Regime {
     }
 }
 
-/// The position of a thread on its line of bytes.
+/// The position of a thread on its allocation axis.
 ///
 /// All zero is a valid state: the thread's first block takes the slow path, where
 /// [`start`](Self::start) draws the first mark.
@@ -84,7 +84,7 @@ pub struct Sampler {
     /// Whole bytes from the end of the stride to the next mark or the end of the piece. 0: the
     /// stride ends there.
     beyond: i64,
-    /// Distance of the stride's end from the beginning of the line.
+    /// Distance of the stride's end from the beginning of the axis.
     end: u64,
     /// Mean distance under which the mark was drawn. 0: nothing is sampled; 1: everything is.
     interval: u64,
@@ -93,9 +93,9 @@ pub struct Sampler {
     unmarked: bool,
 }
 
-/// The place on the line at which a thread has suspended it.
+/// The place on the axis at which a thread has suspended it.
 #[derive(Debug)]
-#[must_use = "without it the line stays suspended"]
+#[must_use = "without it the axis stays suspended"]
 pub struct Suspended {
     left: i64,
     beyond: i64,
@@ -122,7 +122,7 @@ impl Sampler {
         unmarked: false,
     };
 
-    /// Lays `size` bytes on the line. Returns true if no mark falls on them, and no piece ends in
+    /// Lays `size` bytes on the axis. Returns true if no mark falls on them, and no piece ends in
     /// them.
     #[inline(always)]
     pub fn passes(&mut self, size: usize) -> bool {
@@ -148,14 +148,14 @@ impl Sampler {
         self.left < 0
     }
 
-    /// Takes the last block of `size` bytes off the line: there was no memory for it. The distance
+    /// Takes the last block of `size` bytes off the axis: there was no memory for it. The distance
     /// to the next mark stays.
     #[cold]
     pub fn retract(&mut self, size: usize) {
         self.end = self.end.wrapping_sub(bytes_laid(size) as u64);
     }
 
-    /// Suspends the line: until [`resume`](Self::resume), blocks lay nothing on it and none is due.
+    /// Suspends the axis: until [`resume`](Self::resume), blocks lay nothing on it and none is due.
     /// So a block is laid once when the function that allocates it calls another one.
     pub fn suspend(&mut self) -> Suspended {
         let suspended = Suspended {
@@ -167,7 +167,7 @@ impl Sampler {
         suspended
     }
 
-    /// Resumes the line where it was suspended, unless it was restarted meanwhile (see
+    /// Resumes the axis where it was suspended, unless it was restarted meanwhile (see
     /// [`RESTART_LEN`](Self::RESTART_LEN)).
     pub fn resume(&mut self, suspended: Suspended) {
         // Only a restart makes it 0.
@@ -177,13 +177,13 @@ impl Sampler {
         }
     }
 
-    /// Returns the number of bytes ever laid on the line, wrapping.
+    /// Returns the number of bytes ever laid on the axis, wrapping.
     #[inline(always)]
     pub fn position(&self) -> u64 {
         self.end.wrapping_sub(self.left as u64)
     }
 
-    /// Begins the line with a seed, and draws the first mark.
+    /// Begins the axis with a seed, and draws the first mark.
     pub fn start(&mut self, seed: u64, interval: u64) {
         self.rng = Rng::new(seed);
         self.draw(interval);
@@ -191,7 +191,7 @@ impl Sampler {
 
     /// Draws the distance from here to the next mark. Call it after each sampled block, and
     /// whenever the interval in force changes. The process has no memory, so it may be redrawn at
-    /// any point of the line without a bias.
+    /// any point of the axis without a bias.
     pub fn draw(&mut self, interval: u64) {
         let distance = self.distance(interval);
         self.unmarked = false;
@@ -217,7 +217,7 @@ impl Sampler {
         self.interval = interval;
         match interval {
             0 => NEVER,
-            // Every block has at least a byte on the line, so a distance of 0 samples every block.
+            // Every block has at least a byte on the axis, so a distance of 0 samples every block.
             1 => 0,
             _ => self.rng.exponential(interval),
         }
@@ -232,7 +232,7 @@ impl Sampler {
         self.end = laid.wrapping_add(self.left as u64);
     }
 
-    /// Begins the line under that regime.
+    /// Begins the axis under that regime.
     #[cold]
     #[inline(never)]
     pub fn start_under(&mut self, seed: u64, regime: Regime) {
@@ -243,9 +243,9 @@ impl Sampler {
     /// Returns the interval under which a block is sampled, or `None` if it is not. Call it for a
     /// block that neither passes nor [goes on](Self::continue_countdown).
     pub fn decide(&mut self, size: usize, regime: Regime) -> Option<u64> {
-        let size = bytes_on_the_line(size as u64);
+        let size = counted_bytes(size as u64);
         match (regime.interval, self.interval) {
-            // Stopped now, or when the line was drawn.
+            // Stopped now, or when the mark was drawn.
             (0, _) | (_, 0) => None,
             _ if regime.takes_for_its_size(size) => Some(1),
             (_, interval) if !self.unmarked => Some(interval),
@@ -276,16 +276,16 @@ impl Sampler {
     }
 }
 
-/// Returns the length of a block of `size` bytes on the line: an empty block has one byte.
+/// Returns the bytes that a block of `size` bytes takes of the axis: an empty block takes one.
 #[inline(always)]
-pub fn bytes_on_the_line(size: u64) -> u64 {
+pub fn counted_bytes(size: u64) -> u64 {
     if size == 0 { 1 } else { size }
 }
 
 /// Returns the bytes that a request of `size` lays: none if it can never succeed.
 #[inline(always)]
 fn bytes_laid(size: usize) -> i64 {
-    (bytes_on_the_line(size as u64) as i64).max(0)
+    (counted_bytes(size as u64) as i64).max(0)
 }
 
 const _: () = assert!(size_of::<Sampler>() <= 48);
@@ -306,7 +306,7 @@ mod tests {
                 sampler.draw(interval);
             }
         }
-        let p = -libm::expm1(-(bytes_on_the_line(size as u64) as f64) / interval as f64);
+        let p = -libm::expm1(-(counted_bytes(size as u64) as f64) / interval as f64);
         let n = n as f64;
         (hits as f64 - n * p) / (n * p * (1.0 - p)).sqrt().max(1e-9)
     }
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_line_stays_where_it_is() {
+    fn a_suspended_axis_stays_where_it_is() {
         for interval in [0, 1, 4096, 3 * STRIDE] {
             let mut sampler = Sampler::default();
             sampler.start(5, interval);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_restarted_while_it_is_suspended_stays_so() {
+    fn an_axis_that_is_restarted_while_it_is_suspended_stays_so() {
         let mut sampler = Sampler::default();
         sampler.start(5, 1 << 30);
         let suspended = sampler.suspend();
@@ -445,7 +445,7 @@ mod tests {
                     0 => sizes.next_u64() % (3 * STRIDE),
                     _ => sizes.next_u64() % 5000,
                 };
-                laid += bytes_on_the_line(size);
+                laid += counted_bytes(size);
                 let behind_goal = laid > sampler.end.saturating_add(sampler.beyond as u64);
                 let beyond = sampler.beyond;
                 let passes = sampler.passes(size as usize);

@@ -11,7 +11,7 @@
 //! by time.
 
 use crate::sampling::fixed::Fixed;
-use crate::sampling::sampler::bytes_on_the_line;
+use crate::sampling::sampler::counted_bytes;
 
 /// The contribution of one sample to an [`Estimate`](crate::Estimate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Weight {
     pub(crate) bytes_variance: Fixed,
 }
 
-/// Returns the probability of a sample of a block with that many bytes on the line, under a mean
+/// Returns the probability of a sample of a block with that many bytes on the axis, under a mean
 /// `interval` of bytes.
 fn probability(bytes: f64, interval: u64) -> f64 {
     // expm1: for small s/R, 1 - exp(-s/R) would lose its digits.
@@ -42,7 +42,7 @@ impl Weight {
                 bytes_variance: Fixed::default(),
             };
         }
-        let p = probability(bytes_on_the_line(size) as f64, interval);
+        let p = probability(counted_bytes(size) as f64, interval);
         let spread = (1.0 - p) / (p * p);
         let x = size as f64;
         Weight {
@@ -81,12 +81,12 @@ impl Weight {
         bytes.filter(|&bytes| is_one && self.bytes == Fixed::from_int(bytes))
     }
 
-    /// Returns the weight of this sample in bytes on the sampler's line, where an empty block has
+    /// Returns the weight of this sample in bytes of the allocation axis, where an empty block has
     /// one byte. `size` is the block's size.
     #[inline]
-    pub fn on_the_line(&self, size: u64) -> Weight {
+    pub fn of_counted_bytes(&self, size: u64) -> Weight {
         match size {
-            0 => self.carrying(bytes_on_the_line(0)),
+            0 => self.carrying(counted_bytes(0)),
             _ => *self,
         }
     }

@@ -204,7 +204,8 @@ enum Verdict {
     Sampled { interval: u64 },
 }
 
-/// Decides about a block of `size` bytes. The first call in a thread also begins the thread's line.
+/// Decides about a block of `size` bytes. The first call in a thread also begins the thread's
+/// allocation axis.
 fn decide(thread: &Thread, size: usize) -> Verdict {
     match phase::current() {
         Phase::Recording => {}
@@ -230,11 +231,11 @@ fn decide(thread: &Thread, size: usize) -> Verdict {
         return Verdict::Undecided;
     }
     let process = process::generation();
-    let seed = (thread.line_generation.replace(process) != process).then(sys::random_u64);
+    let seed = (thread.axis_generation.replace(process) != process).then(sys::random_u64);
     let decided = thread.with_sampler(|sampler| {
         if let Some(seed) = seed {
             sampler.start_under(seed, regime);
-            sampler.retract(size); // it was laid before there was a line
+            sampler.retract(size); // it was laid before there was an axis
             if sampler.passes(size) {
                 return None;
             }

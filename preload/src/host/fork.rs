@@ -74,6 +74,6 @@ pub(crate) extern "C" fn in_child() {
     thread.is_forking.set(false);
     thread.running_code.set(RunningCode::Program);
     // Draws a new mark from here on. The parent's next mark is the same in all its children, and
-    // lies behind a part of the line that the child has not laid.
+    // lies behind a part of the axis that the child has not laid.
     regime::redraw(thread);
 }

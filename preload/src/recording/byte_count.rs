@@ -1,10 +1,10 @@
 //! Byte count: the bytes that threads request, as a check on the sum that the samples estimate.
 //!
-//! The sampler lays every request of a thread on its line, sampled or not. So the length of the
-//! line ([`position`](heapprof_core::Sampler::position)) is an exact count of bytes, and needs no
-//! bookkeeping of its own. With each sample that it records, a thread reports the growth of its
-//! line from the sample before. The writer adds up these reports. An error in drawing, weighing or
-//! sending samples then shows as a difference between the two sums.
+//! The sampler lays every request of a thread on its allocation axis, sampled or not. So the length
+//! of the axis ([`position`](heapprof_core::Sampler::position)) is an exact count of bytes, and
+//! needs no bookkeeping of its own. With each sample that it records, a thread reports the growth
+//! of its axis from the sample before. The writer adds up these reports. An error in drawing,
+//! weighing or sending samples then shows as a difference between the two sums.
 //!
 //! jemalloc's count of the bytes that it handed to a thread would be no independent witness. If a
 //! hook takes a small block from the thread's cache, jemalloc learns of it from the hook alone,
@@ -37,7 +37,7 @@ pub(crate) fn exclude(thread: &Thread, recorded_so_far: bool) {
     thread.reported_bytes.set(told);
 }
 
-/// Returns how many bytes this thread has laid on its line.
+/// Returns how many bytes this thread has laid on its axis.
 #[inline]
 fn counted(thread: &Thread) -> u64 {
     thread.with_sampler(|sampler| sampler.position())

@@ -31,7 +31,7 @@ pub(crate) fn redraw(thread: &Thread) {
     if !recorded_so_far || regime.interval == 0 {
         byte_count::exclude(thread, recorded_so_far);
     }
-    if thread.line_generation.replace(process) == process {
+    if thread.axis_generation.replace(process) == process {
         thread.with_sampler(|sampler| sampler.draw_under(regime));
     } else {
         let seed = sys::random_u64();
@@ -41,6 +41,6 @@ pub(crate) fn redraw(thread: &Thread) {
 
 /// Returns true if the thread's sampler was last drawn with an interval, in this process.
 pub(crate) fn has_recorded(thread: &Thread) -> bool {
-    thread.line_generation.get() == process::generation()
+    thread.axis_generation.get() == process::generation()
         && thread.with_sampler(|sampler| sampler.interval() > 0)
 }

@@ -66,7 +66,7 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// Before another recording in this process: makes the line of every thread begin anew.
+/// Before another recording in this process: makes the allocation axis of every thread begin anew.
 #[cfg(feature = "attach")]
 pub(crate) fn renew() {
     GENERATION.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 
-use heapprof_core::{Sampler, bytes_on_the_line};
+use heapprof_core::{Sampler, counted_bytes};
 
 use crate::arch::thread_block::{
     RECORD_AT, declare_thread_block, subtract_in_thread_block, thread_block,
@@ -40,10 +40,10 @@ pub(crate) struct Thread {
     pub(crate) labels_beyond: Cell<u16>,
     /// The session in which `number` is valid. In another session the thread needs a new number.
     pub(crate) session: Cell<u32>,
-    /// The process (`process::generation`) to which the sampler's line belongs. The session does
+    /// The process (`process::generation`) to which the sampler's axis belongs. The session does
     /// not suffice for this. A thread may free a sampled block before it ever allocates, and may
     /// allocate for a long time before it is sampled.
-    pub(crate) line_generation: Cell<u32>,
+    pub(crate) axis_generation: Cell<u32>,
     /// Time of this thread's last fork, by the monotonic clock. The child inherits the blocks in
     /// use at that time.
     pub(crate) forking_ns: Cell<u64>,
@@ -56,7 +56,7 @@ pub(crate) struct Thread {
     pub(crate) stack_high: Cell<u64>,
     /// A page above foreign stacks that is not readable.
     pub(crate) stack_hole: Cell<u64>,
-    /// Bytes of the sampler's line that the writer has been told about.
+    /// Bytes of the sampler's axis that the writer has been told about.
     pub(crate) reported_bytes: Cell<u64>,
     /// Bytes not yet reported to the writer when this thread last stopped recording.
     pub(crate) unreported_bytes: Cell<u64>,
@@ -70,7 +70,7 @@ pub(crate) struct Thread {
     pub(crate) rule_wanted_for: Cell<u32>,
     /// The header of an unwind table that framehop gets for that address.
     pub(crate) unwind_header: Cell<[u32; 5]>,
-    /// Position of the sampler's line at the last check for a garbage collection.
+    /// Position of the sampler's axis at the last check for a garbage collection.
     pub(crate) cache_gc_check_at: Cell<u64>,
     /// jemalloc's own count of this thread's allocated bytes at its last garbage collection.
     pub(crate) count_at_cache_gc: Cell<u64>,
@@ -108,15 +108,15 @@ pub(crate) fn current() -> &'static Thread {
 /// Offset of the sampler's countdown from `heapprof_thread`.
 pub(crate) const LEFT: usize = RECORD_AT + std::mem::offset_of!(Thread, sampler) + Sampler::LEFT;
 
-/// Lays `size` bytes on this thread's line. Returns true if no mark fell on them, and no stride or
-/// piece ended in them. If false, the caller must ask [`Sampler::continue_countdown`] (see
-/// [`Sampler::LEFT`]).
+/// Lays `size` bytes on this thread's allocation axis. Returns true if no mark fell on them, and no
+/// stride or piece ended in them. If false, the caller must ask [`Sampler::continue_countdown`]
+/// (see [`Sampler::LEFT`]).
 #[inline(always)]
 pub(crate) fn passes(size: usize) -> bool {
-    passes_nonzero((bytes_on_the_line(size as u64) as isize).max(0) as usize)
+    passes_nonzero((counted_bytes(size as u64) as isize).max(0) as usize)
 }
 
-/// Advances the line like [`passes`] by 1 to `isize::MAX` bytes, by one subtraction in thread-local
+/// Advances the axis like [`passes`] by 1 to `isize::MAX` bytes, by one subtraction in thread-local
 /// memory. Compiled code would need two loads and an addition more, because it computes the address
 /// first.
 #[inline(always)]
@@ -124,7 +124,7 @@ pub(crate) fn passes_nonzero(bytes: usize) -> bool {
     // SAFETY: the argument of `current`. The eight bytes are the sampler's countdown, and no
     // reference to it exists now (references of `with_sampler` end with it). A signal handler that
     // interrupts this and allocates finds the countdown before or after this block. An error of one
-    // block on the line is harmless, because the Poisson process has no memory.
+    // block on the axis is harmless, because the Poisson process has no memory.
     unsafe { subtract_in_thread_block!(LEFT, bytes) }
 }
 

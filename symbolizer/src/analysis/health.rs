@@ -117,7 +117,7 @@ mod tests {
     use crate::model::run::Run;
     use crate::read::fold::Fold;
     use crate::read::fold::last_samples::LastSamples;
-    use heapprof_core::{Regime, Sampler, bytes_on_the_line};
+    use heapprof_core::{Regime, Sampler, counted_bytes};
     use heapprof_format::{Alloc, Event, MemoryReading, Record, Start};
 
     const MIB: u64 = 1 << 20;
@@ -157,7 +157,7 @@ mod tests {
                 stack: 0,
                 interval,
             }));
-            self.counted += before + bytes_on_the_line(size);
+            self.counted += before + counted_bytes(size);
             self.threads = self.threads.max(u64::from(thread) + 1);
         }
 

@@ -97,7 +97,7 @@ impl BeforeDetail {
             .alloc(alloc.id, alloc.stack, alloc.size, alloc.interval);
         self.in_use.insert(alloc.id, *alloc);
         if !from_checkpoint && !is_inherited(alloc) {
-            self.requested.add(&weight.on_the_line(alloc.size));
+            self.requested.add(&weight.of_counted_bytes(alloc.size));
         }
         self.sampled_under((alloc.interval, alloc.interval));
         if !from_checkpoint {

@@ -25,7 +25,7 @@ use crate::history::past_numbers::PastNumbers;
 use crate::history::spikes::Point;
 use crate::history::temporary::Temporary;
 use crate::history::{Allocation, End, History};
-use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, bytes_on_the_line};
+use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, counted_bytes};
 use heapprof_format::{
     Alloc, Counter, Event, Free, MappingChange, MemoryReading, Module, PageReading, Record, Stack,
     TAPPED_LATER, Thread,
@@ -605,9 +605,9 @@ impl Fold {
         };
         self.average_alloc(index, &weight, alloc.time_ns);
         if !is_inherited(alloc) && !self.resuming {
-            let weight = weight.on_the_line(alloc.size);
+            let weight = weight.of_counted_bytes(alloc.size);
             self.profile.requested.add(&weight);
-            let bytes = bytes_on_the_line(alloc.size);
+            let bytes = counted_bytes(alloc.size);
             self.last_samples.sampled(alloc.thread, weight, bytes);
         }
         let in_use = self.ledger.bytes_in_use();

@@ -42,7 +42,8 @@ pub(super) struct FunctionTap {
 
 impl FunctionTap {
     /// Calls the function. Blocks that are allocated in the call are not recorded, and lay nothing
-    /// on the thread's line: by their checks they would lay the caller's bytes once more.
+    /// on the thread's allocation axis: by their checks they would lay the caller's bytes once
+    /// more.
     fn call(&self, registers: &Registers) -> usize {
         let _within = CallScope::enter();
         // SAFETY: the moved instructions, which continue as the function does. The registers are

@@ -117,7 +117,7 @@ impl CheckpointState {
         self.births.insert(alloc.id, birth);
         self.used(alloc.stack, alloc.time_ns);
         let weight = ledger.weight(alloc.size, alloc.interval);
-        self.requested.add(&weight.on_the_line(alloc.size));
+        self.requested.add(&weight.of_counted_bytes(alloc.size));
         let (least, most) = self.intervals.unwrap_or((alloc.interval, alloc.interval));
         self.intervals = Some((least.min(alloc.interval), most.max(alloc.interval)));
         let in_use = ledger.total().in_use.bytes_fixed();
