@@ -1,5 +1,5 @@
-//! Timeline: the line from the ticks of a processor's counter to nanoseconds, through readings of
-//! both.
+//! Timeline: the linear map from the ticks of a processor's counter to nanoseconds, through
+//! readings of both.
 
 /// A counter and a clock, read at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -10,14 +10,14 @@ pub struct ClockReading {
     pub ns: u64,
 }
 
-/// Least distance of the two readings that a line goes through, once there are such readings.
+/// Least distance of the two readings that the map goes through, once there are such readings.
 ///
 /// The counter and the clock are not read at once, so a reading has an error of up to about 0.1 µs.
 /// Over this distance the rate's error is a millionth: an event that waited for 100 ms is misplaced
-/// by another 0.1 µs. Readings within microseconds of each other make no line at all.
+/// by another 0.1 µs. Readings within microseconds of each other give no rate at all.
 const BASE_NS: u64 = 100_000_000;
 
-/// The line through two readings: the newest, and one that is older by `BASE_NS` or more.
+/// The linear map through two readings: the newest, and one that is older by `BASE_NS` or more.
 #[derive(Debug, Clone)]
 pub struct Timeline {
     from: ClockReading,
@@ -114,8 +114,8 @@ impl Timeline {
     }
 }
 
-/// A [`Timeline`] as it is now, in other units. It is a line through the newest reading, and takes
-/// half as many instructions.
+/// A [`Timeline`] as it is now, in other units. It is a linear map through the newest reading, and
+/// takes half as many instructions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Scale {
     /// Units in a tick, which are less than one, times 2^64. So the upper half of a product is in
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn two_readings_of_one_moment_leave_the_line_as_it_is() {
+    fn two_readings_of_one_moment_leave_the_rate_as_it_is() {
         let mut timeline = Timeline::new(at(0, 0));
         timeline.advance(at(1000, 500));
         timeline.advance(at(1000, 500));

@@ -1,8 +1,8 @@
 //! Trend: whether a slope of what is in use is more than noise, and large enough to matter.
 //!
 //! A slope can be significant and mean nothing. A program allocates all its memory in its first
-//! second. An hour later, its line rises by a block a day: each block came early in the window, so
-//! each raises the line, and noise cannot make that. So the growth over the window is compared with
+//! second. An hour later, its slope is a block a day: each block came early in the window, so each
+//! adds to the slope, and noise cannot make that. So the growth over the window is compared with
 //! what was in use in it, too.
 //!
 //! The window's length cancels out: a slope and what is in use, divided by the length, are both in

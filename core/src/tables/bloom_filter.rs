@@ -15,7 +15,7 @@
 //! | 255 | stuck after that many: the answer stays "maybe", which only costs time |
 //!
 //! So the free of a sample's neighbour is nearly always answered here, and hardly ever in the table
-//! behind. A lookup there loads a line of memory that is in no cache, or several after much churn.
+//! behind. A lookup there loads memory that is in no cache, at several places after much churn.
 //!
 //! Neighbours share a counter, and a cache line of counters. The filter's unit is the number of
 //! bytes that share a counter: a power of two, at least [`Unit::SMALLEST`]. With a small unit few
@@ -55,7 +55,7 @@ pub struct BloomFilter {
     ///
     /// It has a cache line of its own: all threads read it, and no thread writes beside it. It
     /// comes first because assembly reaches it with a shorter instruction there.
-    multiplier: Line<AtomicU64>,
+    multiplier: CacheLine<AtomicU64>,
     /// The thread that inserts or takes a sample changes its counter. Relaxed suffices: a block
     /// reaches another thread only through synchronisation of the program's own, which orders the
     /// count before the free.
@@ -65,7 +65,7 @@ pub struct BloomFilter {
 /// A value on a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Line<T>(T);
+struct CacheLine<T>(T);
 
 impl Default for BloomFilter {
     fn default() -> Self {
@@ -143,7 +143,7 @@ impl BloomFilter {
     pub fn new() -> Self {
         BloomFilter {
             counters: std::array::from_fn(|_| AtomicU8::new(0)),
-            multiplier: Line(AtomicU64::new(0)),
+            multiplier: CacheLine(AtomicU64::new(0)),
         }
     }
 
@@ -153,7 +153,7 @@ impl BloomFilter {
     pub const fn new() -> Self {
         BloomFilter {
             counters: [const { AtomicU8::new(0) }; COUNTERS],
-            multiplier: Line(AtomicU64::new(0)),
+            multiplier: CacheLine(AtomicU64::new(0)),
         }
     }
 
@@ -171,7 +171,7 @@ impl BloomFilter {
 
     /// Removes an address that was added. Call it when its sample has been taken out of the table.
     pub fn remove(&self, address: u64) {
-        // Branch-free: in a busy line a branch here is unpredictable.
+        // Branch-free: on a busy cache line a branch here is unpredictable.
         change(self.counter_of(address), |n| {
             if n <= ONE {
                 0
@@ -323,14 +323,16 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "its filter has two counters")]
-    fn a_page_has_two_lines_of_counters_at_most() {
+    fn a_page_has_two_cache_lines_of_counters_at_most() {
         let filter = filter!(Unit::SMALLEST);
         let first = filter.counters.as_ptr() as usize;
-        let line = |address| (std::ptr::from_ref(filter.counter_of(address)) as usize - first) / 64;
+        let cache_line =
+            |address| (std::ptr::from_ref(filter.counter_of(address)) as usize - first) / 64;
         for page in 0..5000u64 {
             let begin = 0x7f00_0000_0000 + page * 4096;
-            let lines: BTreeSet<usize> = (0..256).map(|i| line(begin + i * 16)).collect();
-            assert!(lines.len() <= 2, "{lines:?}");
+            let cache_lines: BTreeSet<usize> =
+                (0..256).map(|i| cache_line(begin + i * 16)).collect();
+            assert!(cache_lines.len() <= 2, "{cache_lines:?}");
         }
     }
 

@@ -116,8 +116,8 @@ fn on_countdown_expired(entry: u64, block: &Block, here: &WalkStart, old: &mut O
     let _deferred = DeferredCancellation::begin(); // first made, last dropped
     if !thread.with_sampler(Sampler::continue_countdown) {
         if !interval::is_exact() {
-            // Samples are rare, so the lines are not cached. If everything is recorded, those of
-            // the last sample are.
+            // Samples are rare, so their cache lines are not cached. If everything is recorded,
+            // those of the last sample are.
             sampled_blocks::prefetch(block.ptr);
         }
         match thread.enter() {

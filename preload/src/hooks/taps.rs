@@ -72,8 +72,8 @@ pub(crate) enum TapOutcome {
 }
 
 impl TapOutcome {
-    /// Returns the line for the log about an allocator of a library that the program has opened.
-    fn line_for_library(&self) -> Option<String> {
+    /// Returns the notice about an allocator of a library that the program has opened.
+    fn notice_for_library(&self) -> Option<String> {
         match self {
             TapOutcome::Tapped(what) => Some(format!("{TAPPED_LATER}{what}")),
             TapOutcome::Refused(why) | TapOutcome::RefusedMalloc(why) => {

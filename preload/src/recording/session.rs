@@ -176,12 +176,13 @@ pub(crate) fn inherited_ids() -> u64 {
 }
 
 /// Prefetches for writing the cache line behind the event just stored (at the lane's end: behind
-/// the lane). The writer's core read that line last, so the next store would miss, and the
+/// the lane). The writer's core read that cache line last, so the next store would miss, and the
 /// program's next locked instruction would wait for that store.
 #[inline(always)]
-fn prefetch_next_line(event: &AtomicU64) {
-    const LINE: usize = 64;
-    prefetch_to_write(std::ptr::from_ref(event).wrapping_byte_add(LINE).cast());
+fn prefetch_next_cache_line(event: &AtomicU64) {
+    const CACHE_LINE: usize = 64;
+    let next = std::ptr::from_ref(event).wrapping_byte_add(CACHE_LINE);
+    prefetch_to_write(next.cast());
 }
 
 impl Session {
@@ -344,7 +345,7 @@ impl Session {
         sampled: &Sampled,
         ended: EndedSample,
     ) -> bool {
-        let sent = lane.put_sampled(by, sampled, ended, prefetch_next_line)
+        let sent = lane.put_sampled(by, sampled, ended, prefetch_next_cache_line)
             || self.wait_and_send_sampled(lane, by, *sampled, ended);
         self.wake_after_put(lane);
         sent
@@ -377,7 +378,7 @@ impl Session {
     pub(crate) fn send_free_in(&self, lane: &Lane, free: FreeEvent) {
         let FreeEvent { at, id, thread } = free;
         let at = at.raw();
-        if lane.put_freed(thread, &Freed { at, id }, prefetch_next_line)
+        if lane.put_freed(thread, &Freed { at, id }, prefetch_next_cache_line)
             || self.wait_and_send_free(lane, free)
         {
             self.wake_after_put(lane);

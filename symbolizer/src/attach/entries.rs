@@ -71,8 +71,8 @@ pub(super) fn patch(
     }
 }
 
-/// Makes the line of each thread begin anew, also of one whose sampler was stopped. All is zero in
-/// a thread that never allocated.
+/// Makes the allocation axis of each thread begin anew, also of one whose sampler was stopped. All
+/// is zero in a thread that never allocated.
 fn restart_countdowns(memory: &Memory, all: &AllThreads, distance: i64) {
     for (_, registers) in all.threads() {
         let pointer = registers.thread_pointer();

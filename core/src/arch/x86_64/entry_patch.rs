@@ -246,7 +246,7 @@ impl EntryPatch {
             }
             *slot = Some(MovedInstruction::read(&placed, &bytes[..placed.len])?);
             self.reaches_behind_prologue = !placed.takes_stack_memory();
-            self.continues = !placed.ends_the_line();
+            self.continues = !placed.has_no_fall_through();
             room += placed.len;
         }
         if room < JUMP {
@@ -318,8 +318,8 @@ fn offset_in(address: u64, start: u64, end: u64) -> Option<usize> {
     (offset < end.wrapping_sub(start)).then_some(offset as usize)
 }
 
-/// Returns how many bytes of padding at the end of a straight line are replaced, if a jump needs
-/// `needed`.
+/// Returns how many bytes of padding behind an instruction without fall-through are replaced, if a
+/// jump needs `needed`.
 ///
 /// Nothing falls through to these bytes, and the check finds a branch that leads to them. They are
 /// padding if instructions that compilers fill gaps with reach up to the end of the code, or to the
@@ -684,7 +684,7 @@ mod tests {
         assert_eq!(refusal(&code), Refusal::ComputedJump { at: AT + 5 });
         let code = [0xb8, 1, 0, 0, 0, 0xff, 0xe2]; // mov eax, 1; jmp rdx
         assert_eq!(refusal(&code), Refusal::ComputedJump { at: AT + 5 });
-        // Moved, it ends the line.
+        // Moved, it has no fall-through.
         assert_eq!(plan(&table_jump).resumes_at(), None);
         // mov rax, [rdi]; jmp [rax + 32]: a pointer to a function.
         assert_eq!(plan(&[0x48, 0x8b, 0x07, 0xff, 0x60, 0x20]).len(), 6);

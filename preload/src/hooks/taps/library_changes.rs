@@ -35,8 +35,8 @@ use crate::recording::attach_block::Changes;
 use crate::state::phase;
 use crate::state::thread::{self, RunningCode};
 
-/// Most lines in a recording about libraries that were opened.
-const MOST_LINES: usize = 32;
+/// Most notices in a recording about libraries that were opened.
+const MOST_NOTICES: usize = 32;
 
 /// The modules of a recording, by their identities.
 struct KnownModules {
@@ -125,10 +125,10 @@ fn follow(has_missed: bool) -> bool {
         looked_at.push(module.identity());
         let change = |planned: &PatchPlan| write(module, planned);
         let outcomes = attached.tap(module, Some(&change));
-        for line in outcomes.iter().filter_map(TapOutcome::line_for_library) {
-            if told.len() < MOST_LINES && !told.contains(&line) {
-                diagnostics::note(format_args!("{line}"));
-                told.push(line);
+        for notice in outcomes.iter().filter_map(TapOutcome::notice_for_library) {
+            if told.len() < MOST_NOTICES && !told.contains(&notice) {
+                diagnostics::note(format_args!("{notice}"));
+                told.push(notice);
             }
         }
     }
@@ -170,7 +170,7 @@ pub(crate) fn note_untapped() {
             for_each_allocator(module, false, None, &mut untapped);
         }
     });
-    for outcome in untapped.iter().take(MOST_LINES) {
+    for outcome in untapped.iter().take(MOST_NOTICES) {
         if let TapOutcome::Refused(name) = outcome {
             diagnostics::note(format_args!(
                 "blocks of {name} are not recorded: it was opened just when heapprof was attached; \

@@ -98,13 +98,13 @@ fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<TapOutcome>) {
     }
 }
 
-/// Puts a line into the log. A program may open a library again and again, so there is a bound.
+/// Puts a notice into the log. A program may open a library again and again, so there is a bound.
 fn report(outcome: &TapOutcome) {
-    const MOST_LINES: usize = 32;
-    static LINES: AtomicUsize = AtomicUsize::new(0);
-    if LINES.fetch_add(1, Ordering::Relaxed) < MOST_LINES
-        && let Some(line) = outcome.line_for_library()
+    const MOST_NOTICES: usize = 32;
+    static NOTICES: AtomicUsize = AtomicUsize::new(0);
+    if NOTICES.fetch_add(1, Ordering::Relaxed) < MOST_NOTICES
+        && let Some(notice) = outcome.notice_for_library()
     {
-        diagnostics::note(format_args!("{line}"));
+        diagnostics::note(format_args!("{notice}"));
     }
 }

@@ -322,7 +322,7 @@ fn is_general(opcode: Opcode) -> bool {
         // Hints, and the whole of the vector registers.
             | NOP | ENDBR64 | PREFETCH0 | PREFETCH1 | PREFETCH2 | PREFETCHNTA | PREFETCHW
             | VZEROUPPER | VZEROALL
-        // The end of a straight line.
+        // No fall-through.
             | JMP | RETURN
     )
 }

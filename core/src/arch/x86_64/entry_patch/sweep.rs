@@ -18,7 +18,7 @@ pub(super) struct Placed {
     pub(super) instruction: Instruction,
 }
 
-/// The way in which an instruction may leave the straight line.
+/// The way in which an instruction may transfer control.
 pub(super) enum Transfer {
     /// A jump, conditional or not, to an address that the code tells.
     Branch(u64),
@@ -57,7 +57,7 @@ impl Placed {
         Some(self.end().wrapping_add_signed(distance))
     }
 
-    /// Returns the way in which the instruction may leave the straight line, if it does.
+    /// Returns the way in which the instruction may transfer control, if it does.
     pub(super) fn transfer(&self) -> Option<Transfer> {
         match self.instruction.opcode() {
             Opcode::CALL => self.target().map(Transfer::Call),
@@ -144,7 +144,7 @@ impl Placed {
     }
 
     /// Returns true if no execution goes on behind the instruction.
-    pub(super) fn ends_the_line(&self) -> bool {
+    pub(super) fn has_no_fall_through(&self) -> bool {
         matches!(self.instruction.opcode(), Opcode::JMP | Opcode::RETURN)
     }
 }
@@ -202,7 +202,7 @@ pub(super) fn jumps_to_read_word(code: &[u8], address: u64, jump: &Placed) -> bo
     for placed in before {
         if placed.loads(register) {
             read_at = Some(placed.end());
-        } else if placed.may_change(register) || placed.ends_the_line() {
+        } else if placed.may_change(register) || placed.has_no_fall_through() {
             read_at = None;
         }
     }
