@@ -17,7 +17,7 @@
 mod budget;
 mod entry_names;
 mod functions;
-mod lines;
+mod line_program;
 mod pcs;
 mod scopes;
 mod split;
@@ -227,12 +227,12 @@ impl Module<'_, '_> {
             }
         };
         let unit = UnitRef::new(self.dwarf, &unit);
-        let rows = lines::rows_of(unit, &wanted, self.budget).unwrap_or_else(|error| {
+        let rows = line_program::rows_of(unit, &wanted, self.budget).unwrap_or_else(|error| {
             self.problems.add(self.path, &error);
             vec![None; wanted.len()]
         });
         let chains = self.chains(unit, &wanted);
-        let files = lines::FileNames::new(unit, self.names);
+        let files = line_program::FileNames::new(unit, self.names);
         let answers = asked
             .zip(chains.into_answers(&rows, files))
             .filter(|(_, answer)| !answer.frames.is_empty())

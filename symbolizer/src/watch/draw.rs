@@ -16,8 +16,8 @@ mod boxes;
 mod columns;
 mod curve;
 mod heading;
-mod lines;
 pub(super) mod palette;
+mod table;
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -58,12 +58,12 @@ pub(super) fn draw(state: &mut State, palette: Palette, now_ns: u64, frame: &mut
         curve::draw(snapshot, state.zoom, room, &mut screen);
     }
     let title = screen.take_top(1);
-    lines::write_title(snapshot, state, title, &mut screen);
+    table::write_title(snapshot, state, title, &mut screen);
     let room = screen.left;
     state.has_room_for(usize::from(room.height.saturating_sub(1)));
     // Borrowed anew: the state has changed.
     if let Some(snapshot) = &state.snapshot {
-        lines::draw(snapshot, state, room, &mut screen);
+        table::draw(snapshot, state, room, &mut screen);
     }
     write_foot(state, foot, &mut screen);
     match state.mode {

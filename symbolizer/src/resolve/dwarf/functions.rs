@@ -13,7 +13,7 @@
 
 use super::budget::{Budget, ReadError};
 use super::entry_names::{NameAttributes, Naming, OtherEntries, RawName};
-use super::lines::{FileNames, Row};
+use super::line_program::{FileNames, Row};
 use super::pcs::Pcs;
 use super::{Answer, Shared, Slice};
 use crate::resolve::frame::{Frame, MOST_INLINED};

@@ -9,7 +9,7 @@ use super::budget::{Budget, ReadError};
 use super::entry_names::{OtherEntries, RawName, name_at};
 use super::pcs::Pcs;
 use super::scopes::{LazyScopes, Scopes};
-use super::{Dwarf, Slice, lines};
+use super::{Dwarf, Slice, line_program};
 use crate::resolve::names::Names;
 use gimli::{DebugInfoOffset, UnitHeader, UnitRef, UnitType};
 use rayon::prelude::*;
@@ -192,7 +192,7 @@ fn ranges_of<'d>(
     })?;
     if !any {
         // The unit does not say where its code is (some assemblers, old compilers): its lines do.
-        lines::sequences_of(unit, budget, add)?;
+        line_program::sequences_of(unit, budget, add)?;
     }
     Ok(())
 }
