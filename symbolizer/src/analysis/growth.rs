@@ -144,7 +144,7 @@ mod tests {
             (20.0, 40.0, Verdict::Real),
             (8.9, 40.0, Verdict::Real),
             (8.8, 40.0, Verdict::Late),
-            // A base of 60, with 20 more at the end than the line leads to, or 100 more.
+            // A base of 60, with 20 more at the end than the fitted line leads to, or 100 more.
             (60.0, 100.0, Verdict::Real),
             (60.0, 160.0, Verdict::Real),
             (60.0, 161.0, Verdict::Late),

@@ -12,7 +12,7 @@
 //! it. So the slope is a sum over blocks. It is estimated like every such sum, by `sum of x c / p`
 //! over the samples, where `c` is the fraction above. The estimate is unbiased, with variance `sum
 //! of x² c² (1 - p) / p²`. The error is that of sampling alone: nothing is assumed about noise
-//! around the line. A block that is there all the time has `c = 0`: it adds neither growth nor
+//! around that line. A block that is there all the time has `c = 0`: it adds neither growth nor
 //! error.
 //!
 //! The end of the window may be known only when it is reached, so the sums are kept from which any
@@ -154,7 +154,8 @@ impl Sums {
 mod tests {
     use super::*;
 
-    /// The slope by its definition: the curve at many instants, a line through them.
+    /// The slope by its definition: the curve at many instants, the least-squares line through
+    /// them.
     fn by_instants(blocks: &[(u64, f64, f64)], seconds: f64) -> f64 {
         // An interpreter takes minutes for so many; with a hundredth of them the slope is another
         // by 1.3e-5.
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slope_is_that_of_a_line_through_the_curve() {
+    fn the_slope_is_that_of_the_least_squares_line() {
         // One comes, one goes, one does both, one stays.
         let blocks = [
             (1000, 2.0, 10.0),
@@ -246,7 +247,7 @@ mod tests {
 
     /// From 2 to 5 s of 10: c = 6 (25 - 4 - 10 · 3) / 1000 = -0.054 of each byte.
     #[test]
-    fn the_error_is_that_of_the_samples_times_their_part_in_the_line() {
+    fn the_error_is_that_of_the_samples_times_their_part_in_the_slope() {
         let weight = Weight::of(64, 4096);
         let mut sums = Sums::default();
         sums.add(&weight, 2.0, 5.0);

@@ -26,11 +26,11 @@ pub struct Amount {
     pub last: f64,
 }
 
-/// A growth is late if its slope over the window makes more of the average in use. A line that
+/// A growth is late if its slope over the window makes more of the average in use. A curve that
 /// rises all the time makes 2 of it, and one that rises in the last third 4.7. A block of the last
 /// moment makes 6.
 const LATE_SLOPE: f64 = 4.5;
-/// A growth is late if the end has more of what the line through the curve leads to.
+/// A growth is late if the end has more of what the fitted line leads to.
 const LATE_END: f64 = 2.0;
 
 impl Amount {

@@ -65,7 +65,7 @@ pub(super) enum Action {
 /// The purpose of keys now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Mode {
-    Lines,
+    Table,
     /// The filter is typed; this one was there before.
     Filter(String),
     /// The name of a mark is typed.
@@ -132,7 +132,7 @@ impl State {
             follows: None,
             first: 0,
             page: PAGE,
-            mode: Mode::Lines,
+            mode: Mode::Table,
             paused: None,
             awaits_comparison: None,
             zoom: Zoom::Whole,

@@ -48,7 +48,7 @@ pub(super) struct Focus {
 
 /// A line.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Line {
+pub(super) struct TableLine {
     pub(super) subject: Subject,
     /// The amount of blocks allocated there; with a focus, of all blocks that came this way.
     pub(super) own: Amount,
@@ -85,7 +85,7 @@ pub(super) struct Choice {
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<TableLine>,
     /// The sum of what is shown, the filter aside.
     pub(super) whole: Amount,
     /// Number of lines that the filter hides.
@@ -122,7 +122,7 @@ impl Focus {
 impl Choice {
     /// The table of a snapshot.
     pub(super) fn table(&self, snapshot: &Snapshot) -> Table {
-        let mut lines = Lines::default();
+        let mut lines = TableLines::default();
         let mut whole = Amount::default();
         let mut is_done = vec![false; snapshot.profile.lifetimes.len()];
         let mut seen = Vec::new();
@@ -167,7 +167,7 @@ impl Choice {
         }
     }
 
-    fn has_something(&self, line: &Line) -> bool {
+    fn has_something(&self, line: &TableLine) -> bool {
         let amount = match self.by {
             By::All => line.all,
             _ => line.own,
@@ -183,7 +183,7 @@ impl Choice {
         }
     }
 
-    fn lets_through(&self, snapshot: &Snapshot, line: &Line) -> bool {
+    fn lets_through(&self, snapshot: &Snapshot, line: &TableLine) -> bool {
         if self.filter.is_empty() {
             return true;
         }
@@ -200,8 +200,8 @@ impl Choice {
     }
 
     /// The largest first, unless reversed; equal ones by name.
-    fn order(&self, snapshot: &Snapshot, a: &Line, b: &Line) -> Ordering {
-        let number = |line: &Line| match (self.by, self.measure) {
+    fn order(&self, snapshot: &Snapshot, a: &TableLine, b: &TableLine) -> Ordering {
+        let number = |line: &TableLine| match (self.by, self.measure) {
             (By::Rate, _) => line.rate.value,
             (By::Growth, _) => line.growth.value,
             // Those with no median outlive all others.
@@ -215,7 +215,7 @@ impl Choice {
             false => by_number,
         };
         by_number.then_with(|| {
-            let key = |line: &Line| key_of(snapshot, line.subject);
+            let key = |line: &TableLine| key_of(snapshot, line.subject);
             key(a).cmp(&key(b))
         })
     }
@@ -267,15 +267,15 @@ impl Amounts {
 
 /// Lines while they are added up.
 #[derive(Default)]
-struct Lines {
-    lines: Vec<Line>,
+struct TableLines {
+    lines: Vec<TableLine>,
     by_subject: HashMap<Subject, usize>,
 }
 
-impl Lines {
-    fn at(&mut self, subject: Subject) -> &mut Line {
+impl TableLines {
+    fn at(&mut self, subject: Subject) -> &mut TableLine {
         let index = *self.by_subject.entry(subject).or_insert_with(|| {
-            self.lines.push(Line {
+            self.lines.push(TableLine {
                 subject,
                 own: Amount::default(),
                 all: Amount::default(),

@@ -1,4 +1,4 @@
-//! Lines: the line program of one unit, run once past all wanted addresses.
+//! Line program: the line number program of one unit, run once past all wanted addresses.
 
 use super::Slice;
 use super::budget::{Budget, ReadError};

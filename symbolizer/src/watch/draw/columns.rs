@@ -12,7 +12,7 @@ use crate::model::pace::Pace;
 use crate::model::quantity::{Bytes, Count, Percent};
 use crate::watch::snapshot::Snapshot;
 use crate::watch::state::State;
-use crate::watch::table::{By, Line};
+use crate::watch::table::{By, TableLine};
 
 use super::heading::clock;
 use super::palette::Palette;
@@ -110,7 +110,7 @@ pub(super) struct Filled {
 pub(super) fn fill(
     snapshot: &Snapshot,
     state: &State,
-    seen: &[Line],
+    seen: &[TableLine],
     room: usize,
     palette: Palette,
 ) -> Vec<Filled> {
@@ -165,7 +165,7 @@ impl Cells<'_> {
         self.palette.growth(growth, self.scale.verdict(growth))
     }
 
-    fn fill(&self, column: Column, seen: &[Line]) -> Filled {
+    fn fill(&self, column: Column, seen: &[TableLine]) -> Filled {
         let cells: Vec<(String, Style)> = seen.iter().map(|line| self.cell(column, line)).collect();
         let heading = self.heading(column);
         let widest = cells.iter().map(|(text, _)| text.width()).max();
@@ -236,7 +236,7 @@ impl Cells<'_> {
         }
     }
 
-    fn cell(&self, column: Column, line: &Line) -> (String, Style) {
+    fn cell(&self, column: Column, line: &TableLine) -> (String, Style) {
         let (palette, measure) = (self.palette, self.state.choice.measure);
         let whole = self.state.table.whole.value;
         let (plain, aside) = (palette.plain(), palette.aside());

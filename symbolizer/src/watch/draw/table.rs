@@ -1,4 +1,4 @@
-//! Lines: the table of a state, with as many columns as there is room for.
+//! Table: the lines of a state, with as many columns as there is room for.
 
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -10,7 +10,7 @@ use crate::model::printable::Printable;
 use crate::model::quantity::Count;
 use crate::watch::snapshot::Snapshot;
 use crate::watch::state::State;
-use crate::watch::table::{By, Direction, Line, Subject, key_of};
+use crate::watch::table::{By, Direction, Subject, TableLine, key_of};
 
 use super::Screen;
 use super::columns::{self, Filled};
@@ -169,7 +169,7 @@ fn write_headings(
 }
 
 /// The function and the place of a line, harmless.
-fn names_of(snapshot: &Snapshot, line: &Line) -> (String, String) {
+fn names_of(snapshot: &Snapshot, line: &TableLine) -> (String, String) {
     let key = key_of(snapshot, line.subject);
     let (function, place) = match (key, line.subject) {
         (Some(key), _) => (key.function.clone(), key.place()),

@@ -30,17 +30,17 @@ impl State {
             self.message = None;
         }
         match self.mode.clone() {
-            Mode::Lines => return self.press_in_lines(key),
+            Mode::Table => return self.press_in_table(key),
             Mode::Filter(before) => self.press_in_filter(key, &before),
             Mode::Mark(name) => return self.press_in_mark(key, name),
             Mode::Metric(at) => self.press_in_metrics(key, at),
             // Any key leaves it.
-            Mode::Help => self.mode = Mode::Lines,
+            Mode::Help => self.mode = Mode::Table,
         }
         None
     }
 
-    fn press_in_lines(&mut self, key: Key) -> Option<Action> {
+    fn press_in_table(&mut self, key: Key) -> Option<Action> {
         let at = self.selected;
         match key {
             Key::Up | Key::Char('k') => self.select(at.saturating_sub(1)),
@@ -221,22 +221,22 @@ impl State {
             Key::Home => self.mode = Mode::Metric(0),
             Key::End => self.mode = Mode::Metric(all - 1),
             Key::Enter => {
-                self.mode = Mode::Lines;
+                self.mode = Mode::Table;
                 self.choose_metric(at);
             }
-            _ => self.mode = Mode::Lines,
+            _ => self.mode = Mode::Table,
         }
     }
 
     /// A key while the filter is typed, which is at work at once.
     fn press_in_filter(&mut self, key: Key, before: &str) {
         match key {
-            Key::Enter => self.mode = Mode::Lines,
+            Key::Enter => self.mode = Mode::Table,
             Key::Escape => {
                 self.choice.filter = before.to_owned();
-                self.mode = Mode::Lines;
+                self.mode = Mode::Table;
             }
-            Key::Backspace if self.choice.filter.is_empty() => self.mode = Mode::Lines,
+            Key::Backspace if self.choice.filter.is_empty() => self.mode = Mode::Table,
             _ => edit(&mut self.choice.filter, key),
         }
         self.sort();
@@ -245,7 +245,7 @@ impl State {
     fn press_in_mark(&mut self, key: Key, mut name: String) -> Option<Action> {
         match key {
             Key::Enter => {
-                self.mode = Mode::Lines;
+                self.mode = Mode::Table;
                 let name = name.trim();
                 if name.is_empty() {
                     self.message = Some(("a marker needs a name: nothing is marked".into(), true));
@@ -253,8 +253,8 @@ impl State {
                 }
                 return Some(self.ask(&format!("mark {name}")));
             }
-            Key::Escape => self.mode = Mode::Lines,
-            Key::Backspace if name.is_empty() => self.mode = Mode::Lines,
+            Key::Escape => self.mode = Mode::Table,
+            Key::Backspace if name.is_empty() => self.mode = Mode::Table,
             _ => {
                 edit(&mut name, key);
                 self.mode = Mode::Mark(name);

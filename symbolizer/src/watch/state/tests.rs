@@ -141,7 +141,7 @@ fn a_filter_is_at_work_while_it_is_typed() {
     press(&mut state, &[Key::Enter]);
     assert_eq!(
         (state.choice.filter.as_str(), &state.mode),
-        ("q", &Mode::Lines)
+        ("q", &Mode::Table)
     );
     press(&mut state, &typed("/xy"));
     press(&mut state, &[Key::Escape]);
@@ -211,7 +211,7 @@ fn a_program_that_runs_is_asked_one_thing_at_a_time() {
     state.take(Box::new(given().ended()));
     assert_eq!(press(&mut state, &typed("d")), None);
     assert_eq!(press(&mut state, &typed("m")), None);
-    assert_eq!(state.mode, Mode::Lines);
+    assert_eq!(state.mode, Mode::Table);
 }
 
 #[test]

@@ -14,12 +14,12 @@ struct Document<'a> {
     #[serde(flatten)]
     head: Head<'a>,
     verdict: &'static str,
-    limits: Vec<Line<'a>>,
+    limits: Vec<JsonLimit<'a>>,
     caveats: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonLimit<'a> {
     name: Option<&'a str>,
     metric: &'a str,
     /// `site`, `function` or `module`.
@@ -37,7 +37,7 @@ pub(super) fn write(
     verdict: Verdict,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let limits = judged.iter().map(|Judged { limit, judgement }| Line {
+    let limits = judged.iter().map(|Judged { limit, judgement }| JsonLimit {
         name: limit.name.as_deref(),
         metric: limit.measure.name(),
         of: limit.of.as_ref().map(|(subject, _)| subject.name()),

@@ -16,7 +16,7 @@ struct Document<'a> {
     time_ns: u64,
     reading_ns: u64,
     resident_bytes: u64,
-    lines: Vec<Line<'a>>,
+    lines: Vec<JsonLine<'a>>,
     mappings: Vec<Named<'a>>,
     pinning: Vec<Site<'a>>,
     reading: BTreeMap<&'static str, u64>,
@@ -25,7 +25,7 @@ struct Document<'a> {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct JsonLine<'a> {
     key: &'a str,
     bytes: i64,
     error_bytes: f64,
@@ -62,7 +62,7 @@ pub(super) fn write(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let whole = memory.resident.max(1) as f64;
-    let lines = memory.lines.iter().map(|line| Line {
+    let lines = memory.lines.iter().map(|line| JsonLine {
         key: line.key,
         bytes: line.bytes,
         error_bytes: line.error,
