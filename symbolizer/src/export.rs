@@ -23,7 +23,7 @@
 use std::io::{self, Write};
 
 use crate::model::confidence::Confidence;
-use crate::model::detail::Detail;
+use crate::model::extras::Detail;
 use crate::model::measure::Measure;
 use crate::model::profile::Profile;
 use crate::naming::symbols::Symbols;

@@ -25,7 +25,7 @@ use crate::analysis::view::{Reading, View, ViewError, profile_of_view};
 use crate::compressed::{Damaged, PlainError, PlainFile};
 use crate::join;
 use crate::memory;
-use crate::model::detail::Detail;
+use crate::model::extras::Detail;
 use crate::model::profile::{Account, Profile};
 use crate::read::dump::profile_of_dump;
 use crate::read::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};

@@ -112,7 +112,7 @@ pub use model::calendar::{duration_ns, utc};
 pub use model::change::{Change, REAL, Verdict};
 pub use model::confidence::{Confidence, FEW_SAMPLES};
 pub use model::counted::Counted;
-pub use model::detail::{Block, Detail, Detailed, Event, ThreadRow};
+pub use model::extras::{Block, Detail, Detailed, Event, ThreadRow};
 pub use model::fitted::{cut, cut_front, cut_function, cut_middle};
 pub use model::held_address::{AddressBlock, HeldAddress, HeldAddresses};
 pub use model::labels::{Labels, NO_LABEL};

@@ -10,7 +10,7 @@ pub(crate) mod calendar;
 pub(crate) mod change;
 pub(crate) mod confidence;
 pub(crate) mod counted;
-pub(crate) mod detail;
+pub(crate) mod extras;
 pub(crate) mod fitted;
 pub(crate) mod fork_remark;
 pub(crate) mod held_address;

@@ -26,7 +26,7 @@ use heapprof_format::{Counter, Symbols, WalkEnd};
 
 use crate::analysis::merge::address_space::{AddressSpace, Moved};
 use crate::model::counted::Counted;
-use crate::model::detail::ThreadRow;
+use crate::model::extras::ThreadRow;
 use crate::model::labels::Labels;
 use crate::model::metric::Metric;
 use crate::model::part::Part;

@@ -2,7 +2,7 @@
 
 use heapprof_core::Ledger;
 
-use crate::model::detail::Detail;
+use crate::model::extras::Detail;
 use crate::read::fold::Fold;
 
 /// See the module's text.

@@ -6,7 +6,7 @@
 use heapprof_core::{Row, SizeClass, Totals};
 
 use crate::history::Past;
-use crate::model::detail::Detailed;
+use crate::model::extras::Detailed;
 use crate::model::labels::Labels;
 use crate::model::mapped_memory::MAPPING;
 use crate::model::profile::{CallStack, Profile};

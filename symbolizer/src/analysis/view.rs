@@ -20,7 +20,7 @@ use heapprof_core::Estimate;
 use heapprof_format::ReadError;
 
 use crate::analysis::moment::{Moment, MomentError};
-use crate::model::detail::Detail;
+use crate::model::extras::Detail;
 use crate::model::measure::Measure;
 use crate::model::page_reading::nearest;
 use crate::model::profile::Profile;

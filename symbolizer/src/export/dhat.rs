@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::export::Options;
 use crate::export::facts::{estimator, in_a_line};
-use crate::model::detail::{Block, Event};
+use crate::model::extras::{Block, Event};
 use crate::model::metric::Numbers;
 use crate::model::printable::Json;
 use crate::model::profile::{CallStack, Profile};

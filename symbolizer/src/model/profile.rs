@@ -20,7 +20,7 @@ use heapprof_format::{
 use crate::model::change::Change;
 use crate::model::confidence::Confidence;
 use crate::model::counted::Counted;
-use crate::model::detail::Detailed;
+use crate::model::extras::Detailed;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::mapped_memory::Mappings;

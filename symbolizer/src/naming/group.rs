@@ -13,7 +13,7 @@ use std::fmt;
 use heapprof_core::Totals;
 use heapprof_format::Thread;
 
-use crate::model::detail::ThreadRow;
+use crate::model::extras::ThreadRow;
 use crate::model::labels::NO_LABEL;
 use crate::model::mapped_memory::MAPPING;
 use crate::model::metric::{Metric, Numbers};

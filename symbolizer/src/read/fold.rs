@@ -6,7 +6,7 @@
 pub(crate) mod averages;
 mod coarse;
 mod codes;
-pub(crate) mod detail;
+pub(crate) mod extras;
 mod followed;
 pub(crate) mod last_samples;
 pub(crate) mod mapped;
@@ -31,7 +31,7 @@ use heapprof_format::{
     TAPPED_LATER, Thread,
 };
 
-use crate::model::detail::Detail;
+use crate::model::extras::Detail;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::nearest::Nearest;
@@ -45,7 +45,7 @@ use crate::model::span::Span;
 use crate::model::special_threads::WITH_ITS_PROCESS;
 use crate::model::special_threads::{BEFORE_THE_FORK, is_inherited};
 use crate::read::fold::averages::Averages;
-use crate::read::fold::detail::Keeper;
+use crate::read::fold::extras::Keeper;
 use crate::read::fold::last_samples::LastSamples;
 use crate::read::fold::mapped::MappedFold;
 use crate::read::fold::pages::PagesFold;

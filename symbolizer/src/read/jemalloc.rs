@@ -8,7 +8,7 @@
 use heapprof_core::{Estimate, Row, SizeClass, Totals};
 use heapprof_format::{Dump, DumpLine, MAX_FRAMES, Mapping, Sampling, Thread};
 
-use crate::model::detail::ThreadRow;
+use crate::model::extras::ThreadRow;
 use crate::model::profile::Profile;
 use crate::read::dump::profile_of_dump;
 

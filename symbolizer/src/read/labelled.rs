@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use heapprof_core::NumberMap;
 use heapprof_format::{Alloc, Checkpoint, Event, Free, ReadError, Record};
 
-use crate::model::detail::Detail;
+use crate::model::extras::Detail;
 use crate::model::labels::Labels;
 use crate::model::profile::{Account, Profile};
 use crate::read::fold::Fold;

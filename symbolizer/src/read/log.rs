@@ -2,7 +2,7 @@
 
 use heapprof_format::{Event, ReadError, ReadErrorKind, Reader, Record};
 
-use crate::model::detail::Detail;
+use crate::model::extras::Detail;
 use crate::model::profile::{Account, Damage, Profile};
 use crate::read::fold::Fold;
 

@@ -12,7 +12,7 @@ use heapprof_format::{ReadError, Reader, Record};
 
 use crate::history::past_numbers::PastNumbers;
 use crate::history::temporary::Temporary;
-use crate::model::detail::Detail;
+use crate::model::extras::Detail;
 use crate::model::profile::Profile;
 use crate::read::fold::Fold;
 use crate::read::labelled::{Labelled, LogPart};

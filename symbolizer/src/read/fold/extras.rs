@@ -5,7 +5,7 @@ use heapprof_core::{Estimate, Fixed, Ledger, Live, NumberMap, Row, SizeClass};
 use heapprof_format::{Alloc, Free};
 
 use crate::history::spikes::{Point, SpikesSoFar};
-use crate::model::detail::{Block, Detail, Detailed, Event, ThreadRow};
+use crate::model::extras::{Block, Detail, Detailed, Event, ThreadRow};
 use crate::model::special_threads::NOT_KEPT;
 
 /// See the module's text.
