@@ -23,7 +23,7 @@
 use std::io::{self, Write};
 
 use crate::model::confidence::Confidence;
-use crate::model::extras::Detail;
+use crate::model::extras::WantedExtras;
 use crate::model::measure::Measure;
 use crate::model::profile::Profile;
 use crate::naming::symbols::Symbols;
@@ -154,11 +154,11 @@ impl Format {
     }
 
     /// Returns what it can show beyond the rows, if the profile was read with it.
-    pub fn wants(self) -> Detail {
-        Detail {
+    pub fn wants(self) -> WantedExtras {
+        WantedExtras {
             threads: self == Format::Jemalloc,
             events: matches!(self, Format::Dhat | Format::Firefox),
-            ..Detail::default()
+            ..WantedExtras::default()
         }
     }
 

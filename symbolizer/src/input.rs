@@ -25,7 +25,7 @@ use crate::analysis::view::{Reading, View, ViewError, profile_of_view};
 use crate::compressed::{Damaged, PlainError, PlainFile};
 use crate::join;
 use crate::memory;
-use crate::model::extras::Detail;
+use crate::model::extras::WantedExtras;
 use crate::model::profile::{Account, Profile};
 use crate::read::dump::profile_of_dump;
 use crate::read::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
@@ -364,20 +364,20 @@ impl Input {
     /// # Errors
     /// When it is damaged beyond use.
     pub fn read(&self, progress: impl FnMut(u64)) -> Result<Profile, InputError> {
-        self.read_detailed(Detail::default(), progress)
+        self.read_with(WantedExtras::default(), progress)
     }
 
-    /// The same, keeping more of it.
+    /// The same, with extras.
     ///
     /// # Errors
     /// As [`Input::read`].
-    pub fn read_detailed(
+    pub fn read_with(
         &self,
-        detail: Detail,
+        extras: WantedExtras,
         progress: impl FnMut(u64),
     ) -> Result<Profile, InputError> {
         let reading = Reading {
-            detail,
+            extras,
             ..Reading::default()
         };
         self.read_part(&reading, progress)

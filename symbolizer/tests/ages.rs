@@ -11,7 +11,7 @@ use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Passed, Record, Sums};
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::{
-    Detail, Metric, Moment, Reading, Symbols, View, paired_difference_of_log, profile_of_view,
+    Metric, Moment, Reading, Symbols, View, WantedExtras, paired_difference_of_log, profile_of_view,
 };
 use proptest::prelude::*;
 
@@ -96,12 +96,12 @@ fn every_form_shows_the_same_blocks() {
     let reading = Reading {
         view: old(6 * S, moment("7s")),
         pasts: Some(Temporary::default()),
-        detail: Detail::ALL,
+        extras: WantedExtras::ALL,
         ..Reading::default()
     };
     let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
     let total = |allocated: bool| {
-        let threads = profile.detail.threads.as_ref().unwrap();
+        let threads = profile.extras.threads.as_ref().unwrap();
         let totals = threads.iter().map(|thread| thread.row.totals);
         let estimates = totals.map(|totals| match allocated {
             true => totals.allocated,
@@ -110,7 +110,7 @@ fn every_form_shows_the_same_blocks() {
         estimates.map(|e| e.bytes_f64()).sum::<f64>()
     };
     assert_eq!((total(false), total(true)), (100_000.0, 100_000.0));
-    assert_eq!(profile.detail.events.as_ref().unwrap().len(), 100);
+    assert_eq!(profile.extras.events.as_ref().unwrap().len(), 100);
     assert!(profile.pasts.is_empty());
     for format in Format::ALL {
         let mut out = Vec::new();

@@ -15,7 +15,7 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::resolve::{Frame, Name};
 use heapprof_symbolizer::{
-    Detail, Place, Profile, Symbols, detailed_profile_of_log, profile_of_log,
+    Place, Profile, Symbols, WantedExtras, profile_of_log, profile_of_log_with,
 };
 
 /// A log being written. A millisecond passes with each event.
@@ -305,9 +305,9 @@ pub(crate) fn server_log(interval: u64) -> Vec<u8> {
 pub(crate) const SERVER_TRUTH: [u64; 4] =
     [5, (8 << 20) + 2000 + 128, 16, (8 << 20) + 3000 + 240 + 128];
 
-/// With all detail, as the exporters that want it get it.
+/// With all extras, as the exporters that want them get them.
 pub(crate) fn server_profile(interval: u64) -> Profile {
-    detailed_profile_of_log(&server_log(interval), Detail::ALL, |_| {}).expect("a good log")
+    profile_of_log_with(&server_log(interval), WantedExtras::ALL, |_| {}).expect("a good log")
 }
 
 pub(crate) fn frame(function: &str, file: &str, line: u32, inlined: bool) -> Frame {

@@ -7,7 +7,7 @@ use crate::common::{LogBuilder, frame};
 use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::resolve::{Frame, Name};
 use heapprof_symbolizer::{
-    Detail, Metric, Place, Profile, Symbols, detailed_profile_of_log, profile_of_log,
+    Metric, Place, Profile, Symbols, WantedExtras, profile_of_log, profile_of_log_with,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ fn hostile() -> (Profile, Symbols) {
     log.alloc(stack, 4096);
     let freed = log.alloc(stack, 100);
     log.free(freed);
-    let profile = detailed_profile_of_log(&log.end(), Detail::ALL, |_| {}).expect("a good log");
+    let profile = profile_of_log_with(&log.end(), WantedExtras::ALL, |_| {}).expect("a good log");
     let places: Vec<Place> = profile.places(&profile.stacks[0]).collect();
     let named = |name: &String| Frame {
         column: Some(3),
@@ -102,7 +102,7 @@ fn edges() -> Vec<(&'static str, Profile, Symbols)> {
     for _ in 0..5 {
         log.alloc(stack, 64);
     }
-    let profile = detailed_profile_of_log(&log.end(), Detail::ALL, |_| {}).expect("a good log");
+    let profile = profile_of_log_with(&log.end(), WantedExtras::ALL, |_| {}).expect("a good log");
     let symbols = Symbols::given(
         &profile,
         [
@@ -130,7 +130,7 @@ fn edges() -> Vec<(&'static str, Profile, Symbols)> {
             log.alloc(stack, (1 << 47) - 1 - 2 * i);
         }
     }
-    let profile = detailed_profile_of_log(&log.end(), Detail::ALL, |_| {}).expect("a good log");
+    let profile = profile_of_log_with(&log.end(), WantedExtras::ALL, |_| {}).expect("a good log");
     let symbols = Symbols::none(&profile);
     edges.push(("large numbers", profile, symbols));
 

@@ -12,8 +12,8 @@ use heapprof_format::{Alloc, Dump, Record, Start};
 use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::{
-    Detail, Metric, Precision, Profile, Reading, Symbols, View, detailed_profile_of_log, merged,
-    profile_of_dump, profile_of_jemalloc, profile_of_log, profile_of_view,
+    Metric, Precision, Profile, Reading, Symbols, View, WantedExtras, merged, profile_of_dump,
+    profile_of_jemalloc, profile_of_log, profile_of_log_with, profile_of_view,
 };
 
 #[test]
@@ -351,7 +351,7 @@ fn threaded_log(interval: u64) -> Vec<u8> {
 fn jemallocs_form_has_numbers_by_thread() {
     for interval in [1, 64, 524_288] {
         let log = threaded_log(interval);
-        let profile = detailed_profile_of_log(&log, Detail::ALL, |_| {}).expect("a good log");
+        let profile = profile_of_log_with(&log, WantedExtras::ALL, |_| {}).expect("a good log");
         let text = text(
             Format::Jemalloc,
             &profile,
@@ -377,7 +377,7 @@ fn jemallocs_form_has_numbers_by_thread() {
         }
         assert!(text.contains("  t1: 2: 2000 [3: 3000] worker\n"), "{text}");
     }
-    // Without detail: the whole alone, and no line that claims a thread had nothing.
+    // Without extras: the whole alone, and no line that claims a thread had nothing.
     let profile = profile_of_log(&threaded_log(1), |_| {}).expect("a good log");
     let symbols = Symbols::none(&profile);
     let text = text(Format::Jemalloc, &profile, &symbols, Metric::InUseBytes);
@@ -428,10 +428,11 @@ fn log_over(setting: Option<&str>) -> Vec<u8> {
 /// nobody knows, it is to take the numbers as they are.
 #[test]
 fn jemallocs_form_of_several_intervals_is_not_unsampled_again() {
-    let detailed = |log: &[u8]| detailed_profile_of_log(log, Detail::ALL, |_| {}).expect("a log");
-    let for_size = detailed(&log_over(Some("65536")));
-    let changed = detailed(&log_over(None));
-    let alone = detailed(&threaded_log(524_288));
+    let with_extras =
+        |log: &[u8]| profile_of_log_with(log, WantedExtras::ALL, |_| {}).expect("a log");
+    let for_size = with_extras(&log_over(Some("65536")));
+    let changed = with_extras(&log_over(None));
+    let alone = with_extras(&threaded_log(524_288));
     let both = merged(vec![
         ("a".into(), for_size.clone()),
         ("b".into(), alone.clone()),
@@ -484,7 +485,7 @@ fn dhat_knows_the_peak_and_lifetimes_of_a_log_and_says_so_of_a_dump() {
     assert!(!exact["cmd"].as_str().unwrap().contains("not known"));
 
     let mut without = profile;
-    without.detail = Default::default();
+    without.extras = Default::default();
     let stated = json(&without);
     assert_eq!(sum(&stated, "gb"), sum(&stated, "eb"));
     assert!(stated["cmd"].as_str().unwrap().contains("not known"));
@@ -499,7 +500,7 @@ fn dhat_ends_where_the_view_ends() {
     log.free(block); // at 101 ms
     let reading = Reading {
         view: View::At("11ms".into()),
-        detail: Detail::ALL,
+        extras: WantedExtras::ALL,
         ..Reading::default()
     };
     let profile = profile_of_view(&log.end(), &reading, |_| {}).unwrap();

@@ -4,7 +4,7 @@
 use crate::common::{LogBuilder, frame, heapprof, json, named, ok, stderr, write};
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::resolve::Frame;
-use heapprof_symbolizer::{Detail, Profile, Symbols, fold_library, profile_of_log};
+use heapprof_symbolizer::{Profile, Symbols, WantedExtras, fold_library, profile_of_log};
 use proptest::prelude::*;
 
 /// The innermost address of all stacks, which is no return address.
@@ -88,7 +88,8 @@ fn formats_with_names_have_the_function_that_the_program_calls() {
     ]);
     fold_library(&mut profile, &mut symbols);
     // Those that show blocks in time need more of a log than there is here.
-    let is_shown = |format: &Format| format.has_names() && format.wants() == Detail::default();
+    let is_shown =
+        |format: &Format| format.has_names() && format.wants() == WantedExtras::default();
     for format in Format::ALL.into_iter().filter(is_shown) {
         let mut out = Vec::new();
         format

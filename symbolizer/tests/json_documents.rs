@@ -437,9 +437,9 @@ fn rss() {
     are_documented("heapprof rss --json", &documents);
 }
 
-/// Lines of different times do not add up: the nearest reading with a detail of its own is shown,
-/// and what was resident at the moment that was asked for. A reading with another amount is of
-/// another state of the process.
+/// Lines of different times do not add up: the nearest reading with a memory detail of its own is
+/// shown, and what was resident at the moment that was asked for. A reading with another amount is
+/// of another state of the process.
 #[test]
 fn rss_takes_the_nearest_whole_reading() {
     let folder = tempfile::tempdir().expect("a folder");

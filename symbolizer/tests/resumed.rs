@@ -16,8 +16,8 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
-    Detail, Measure, Metric, Moment, Profile, Reading, View, ViewError, paired_difference_of_log,
-    profile_of_view,
+    Measure, Metric, Moment, Profile, Reading, View, ViewError, WantedExtras,
+    paired_difference_of_log, profile_of_view,
 };
 
 const S: u64 = 1_000_000_000;
@@ -124,9 +124,9 @@ fn read(log: &[u8], view: View, pasts: bool) -> Profile {
     let reading = Reading {
         view,
         pasts: pasts.then(|| Temporary::within(S)),
-        detail: Detail {
+        extras: WantedExtras {
             threads: true,
-            ..Detail::default()
+            ..WantedExtras::default()
         },
         ..Reading::default()
     };
@@ -161,7 +161,7 @@ fn each_view_counts_what_it_says() {
             assert_eq!(sums(&profile), expected, "{view:?}");
             assert_eq!(profile.account.unknown_frees, 0, "{view:?}");
             // The threads' parts are the whole.
-            let threads = profile.detail.threads.iter().flatten();
+            let threads = profile.extras.threads.iter().flatten();
             let by_thread: u64 = threads.map(|t| t.row.totals.allocated.bytes()).sum();
             assert_eq!(by_thread, expected[3], "{view:?}");
         }

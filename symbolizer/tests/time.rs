@@ -8,8 +8,8 @@ use crate::common::{LogBuilder, heapprof, stderr, stdout, totals_line};
 use heapprof_core::Totals;
 use heapprof_format::{Checkpoint, Record};
 use heapprof_symbolizer::{
-    Detail, Groups, Heights, Looks, Moment, Reading, Rows, View, ViewError,
-    detailed_profile_of_log, highest, profile_of_log, profile_of_view, timeline_of_log,
+    Groups, Heights, Looks, Moment, Reading, Rows, View, ViewError, WantedExtras, highest,
+    profile_of_log, profile_of_log_with, profile_of_view, timeline_of_log,
 };
 use proptest::prelude::*;
 
@@ -169,8 +169,8 @@ proptest! {
         prop_assert_eq!(peak, truth.at_record(truth.peak_record()));
         let truth = truth.at_record(truth.peak_record());
         for rows in [Rows::Whole, Rows::ByThread] {
-            let whole = detailed_profile_of_log(&log, rows.detail(), |_| {}).unwrap();
-            let stacks: Vec<u32> = match (rows, &whole.detail.threads) {
+            let whole = profile_of_log_with(&log, rows.extras(), |_| {}).unwrap();
+            let stacks: Vec<u32> = match (rows, &whole.extras.threads) {
                 (Rows::Whole, _) => whole.rows.iter().map(|row| row.stack).collect(),
                 (Rows::ByThread, threads) => {
                     threads.iter().flatten().map(|thread| thread.row.stack).collect()
@@ -226,8 +226,8 @@ proptest! {
             prop_assert_eq!(high.rows[n].iter().sum::<f64>(), step.highest);
         }
         // The highest spike is the peak.
-        let detail = Detail { spikes: true, ..Detail::default() };
-        let spikes = detailed_profile_of_log(&log, detail, |_| {}).unwrap().detail.spikes;
+        let extras = WantedExtras { spikes: true, ..WantedExtras::default() };
+        let spikes = profile_of_log_with(&log, extras, |_| {}).unwrap().extras.spikes;
         let first = highest(&spikes.unwrap_or_default(), 1);
         let first = first.first().map_or(0, |spike| spike.peak.record);
         prop_assert_eq!(first, truth.peak_record());

@@ -605,8 +605,8 @@ const SHRINKS: &str = r#"
     }
 "#;
 
-/// The last reading has no detail of its own. The mappings of the program's allocator are those of
-/// the detail less what has gone since. No line has memory that is gone.
+/// The last reading has no memory detail of its own. The mappings of the program's allocator are
+/// those of the detail less what has gone since. No line has memory that is gone.
 #[test]
 fn what_the_programs_own_allocator_has_given_back_is_in_no_line() {
     let ran = Run::compiled("shrinks", SHRINKS, &[])
@@ -616,11 +616,14 @@ fn what_the_programs_own_allocator_has_given_back_is_in_no_line() {
         .run()
         .well();
     let log = ran.log();
-    let details: Vec<_> = log.readings().filter(|it| it.is_whole()).collect();
-    let most = |field| details.iter().filter_map(|it| it.get(field)).max();
+    let whole_readings: Vec<_> = log.readings().filter(|it| it.is_whole()).collect();
+    let most = |field| whole_readings.iter().filter_map(|it| it.get(field)).max();
     let mapped = most(MemoryField::MappedUnrecorded).unwrap() as f64;
     let is_old = !log.readings().last().unwrap().is_whole();
-    assert!(mapped > 80.0 * MIB && is_old, "{mapped}, {details:?}");
+    assert!(
+        mapped > 80.0 * MIB && is_old,
+        "{mapped}, {whole_readings:?}"
+    );
     let (lines, resident) = waterfall(&ran, "end");
     assert!(resident < 30.0 * MIB);
     let rest = lines["mapped_rest"];
@@ -659,8 +662,8 @@ const TRADES: &str = r#"
     }
 "#;
 
-/// The last reading has no detail of its own, and nothing tells that the missing pages are the
-/// pool's and not the block's. So the lines are those of a whole reading.
+/// The last reading has no memory detail of its own, and nothing tells that the missing pages are
+/// the pool's and not the block's. So the lines are those of a whole reading.
 #[test]
 fn what_may_have_two_causes_is_not_explained_by_a_guess() {
     let ran = Run::compiled("trades", TRADES, &[])

@@ -197,7 +197,7 @@ impl Profile {
     /// time that has it.
     fn begins_late(&self) -> Option<String> {
         const WHAT: &str = "peak, temporary, lifetimes, heaptime and growth are of the time since";
-        if self.pasts.is_empty() && self.detail.events.is_none() {
+        if self.pasts.is_empty() && self.extras.events.is_none() {
             return None;
         }
         let late = |run: &Run| {

@@ -45,7 +45,7 @@ impl Heights {
         // Pasts know as much as there is to know of a peak before the checkpoint. They take more
         // time.
         let needs_pasts = rows == Rows::Whole && whole.run.checkpoint.is_some();
-        let fold = Fold::keeping(rows.detail());
+        let fold = Fold::keeping(rows.extras());
         let mut climb = Climb {
             fold: match needs_pasts {
                 true => fold.with_pasts(Temporary::default()),

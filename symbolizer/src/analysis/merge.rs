@@ -215,11 +215,11 @@ impl Merge {
             next += 1;
         }
         self.next_thread = next;
-        let Some(rows) = &part.detail.threads else {
+        let Some(rows) = &part.extras.threads else {
             self.has_threads &= part.rows.is_empty();
             return first..next;
         };
-        let merged = self.profile.detail.threads.get_or_insert_default();
+        let merged = self.profile.extras.threads.get_or_insert_default();
         for ThreadRow { thread, row } in rows {
             let Some(&stack) = stacks.get(row.stack as usize) else {
                 continue;
@@ -286,7 +286,7 @@ impl Merge {
             profile.lifetimes.clear();
         }
         if !self.has_threads {
-            profile.detail.threads = None;
+            profile.extras.threads = None;
         }
         if profile.precision() == Precision::Stated {
             profile.stated_errors = self.variances.map(|sums| sums.map(f64::sqrt));

@@ -2,7 +2,7 @@
 
 use heapprof_core::Ledger;
 
-use crate::model::extras::Detail;
+use crate::model::extras::WantedExtras;
 use crate::read::fold::Fold;
 
 /// See the module's text.
@@ -11,7 +11,7 @@ pub enum Rows {
     /// [`Profile::rows`](crate::Profile::rows).
     #[default]
     Whole,
-    /// [`Detailed::threads`](crate::Detailed::threads): the same, divided by thread.
+    /// [`Extras::threads`](crate::Extras::threads): the same, divided by thread.
     ByThread,
 }
 
@@ -31,10 +31,10 @@ impl Rows {
     }
 
     /// Returns what a fold has to keep for these rows.
-    pub fn detail(self) -> Detail {
-        Detail {
+    pub fn extras(self) -> WantedExtras {
+        WantedExtras {
             threads: self == Rows::ByThread,
-            ..Detail::default()
+            ..WantedExtras::default()
         }
     }
 }

@@ -6,7 +6,7 @@
 use heapprof_core::{Row, SizeClass, Totals};
 
 use crate::history::Past;
-use crate::model::extras::Detailed;
+use crate::model::extras::Extras;
 use crate::model::labels::Labels;
 use crate::model::mapped_memory::MAPPING;
 use crate::model::profile::{CallStack, Profile};
@@ -17,7 +17,7 @@ impl Profile {
         self.rows.clear();
         self.pasts.clear();
         self.lifetimes.clear();
-        self.detail = Detailed::default();
+        self.extras = Extras::default();
         for line in &self.mappings.lines {
             let stack = line.stack.and_then(|index| self.stacks.get(index as usize));
             let mut stack: CallStack = stack.cloned().unwrap_or_default();

@@ -187,7 +187,7 @@ fn drawn<G, I: IntoIterator<Item = usize>, C: Companion>(
     let steps = steps.max(1);
     let (from_ns, step_ns) = grid(whole, steps);
     let mut drawing = Drawing {
-        fold: Fold::keeping(groups.rows.detail()),
+        fold: Fold::keeping(groups.rows.extras()),
         timeline: Timeline {
             steps: Vec::new(),
             step_ns,

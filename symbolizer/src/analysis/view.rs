@@ -20,7 +20,7 @@ use heapprof_core::Estimate;
 use heapprof_format::ReadError;
 
 use crate::analysis::moment::{Moment, MomentError};
-use crate::model::extras::Detail;
+use crate::model::extras::WantedExtras;
 use crate::model::measure::Measure;
 use crate::model::page_reading::nearest;
 use crate::model::profile::Profile;
@@ -70,11 +70,11 @@ impl View {
         }
     }
 
-    /// Returns the detail of a log that its moments are found by.
-    fn wants(&self) -> Detail {
-        Detail {
+    /// Returns the extras of a log that its moments are found by.
+    fn wants(&self) -> WantedExtras {
+        WantedExtras {
             spikes: self.moments().into_iter().any(Moment::is_spike),
-            ..Detail::default()
+            ..WantedExtras::default()
         }
     }
 
@@ -97,7 +97,7 @@ pub struct Reading {
     /// True if the courses of all stacks are wanted beside the pasts ([`Profile::courses`]).
     pub courses: bool,
     /// Other things to keep.
-    pub detail: Detail,
+    pub extras: WantedExtras,
     /// True if the pages of blocks are wanted, with the pasts: then the view ends at the reading of
     /// pages that is nearest to its end.
     pub pages: bool,
@@ -137,7 +137,7 @@ pub fn profile_of_view(
     mut progress: impl FnMut(u64),
 ) -> Result<Profile, ViewError> {
     let fold = |span| {
-        let fold = Fold::keeping(reading.detail)
+        let fold = Fold::keeping(reading.extras)
             .without_inherited(reading.without_inherited)
             .within(span);
         match reading.pasts {
@@ -207,7 +207,7 @@ pub fn profile_of_view(
                 for row in &mut last.rows {
                     row.totals.in_use = Estimate::default();
                 }
-                for row in last.detail.threads.iter_mut().flatten() {
+                for row in last.extras.threads.iter_mut().flatten() {
                     row.row.totals.in_use = Estimate::default();
                 }
                 for past in &mut last.pasts {
@@ -260,9 +260,9 @@ pub fn paired_difference_of_log(
         Ok::<Profile, ViewError>(fold.finish())
     };
     let wanted = views.map(View::wants);
-    let all = whole(Fold::keeping(Detail {
+    let all = whole(Fold::keeping(WantedExtras {
         spikes: wanted.iter().any(|it| it.spikes),
-        ..Detail::default()
+        ..WantedExtras::default()
     }))?;
     let find = |moment: &Moment| found_in(moment, &all);
     let span = |view: &View| {
@@ -299,7 +299,7 @@ enum Found {
 
 /// The moment in that run.
 fn found_in(moment: &Moment, all: &Profile) -> Result<Cut, MomentError> {
-    let spikes = all.detail.spikes.as_deref().unwrap_or_default();
+    let spikes = all.extras.spikes.as_deref().unwrap_or_default();
     moment.find(&all.run, &all.peak.unwrap_or_default(), spikes)
 }
 

@@ -76,7 +76,7 @@ pub fn write(
     let since_ns = run.checkpoint.map(|checkpoint| checkpoint.time_ns);
     let mut frames = Frames::default();
     let history = profile
-        .detail
+        .extras
         .events
         .as_ref()
         .map(|events| History::of(events, profile.stacks.len(), since_ns, end_ns));

@@ -74,7 +74,7 @@ fn allocations(profile: &Profile, stacks: &[Option<usize>]) -> Allocations {
         ..Allocations::default()
     };
     let stack_of = |stack: u32| stacks.get(stack as usize).copied().flatten();
-    if let Some(events) = &profile.detail.events {
+    if let Some(events) = &profile.extras.events {
         let mut live: HashMap<u64, (i64, Option<usize>)> = HashMap::new();
         let mut carried = 0.0;
         for event in events {

@@ -61,7 +61,7 @@ pub fn write(
     for row in &profile.rows {
         all += sampled(row, interval);
     }
-    for part in profile.detail.threads.iter().flatten() {
+    for part in profile.extras.threads.iter().flatten() {
         let numbers = sampled(&part.row, interval);
         *by_thread.entry(part.thread).or_default() += numbers;
         let key = (part.row.stack, part.row.class.0);
@@ -151,7 +151,7 @@ fn only_interval(profile: &Profile) -> Option<u64> {
 
 /// Returns true if a line would have blocks and no bytes.
 fn has_line_without_bytes(profile: &Profile) -> bool {
-    let parts = profile.detail.threads.iter().flatten();
+    let parts = profile.extras.threads.iter().flatten();
     let rows = profile.rows.iter().chain(parts.map(|part| &part.row));
     let mut numbers = rows.map(|row| Numbers::of(&row.totals));
     numbers.any(|n| {

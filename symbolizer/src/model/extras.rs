@@ -1,6 +1,6 @@
-//! Detail: what a profile keeps of a log beyond its rows, if a reader asks for it.
+//! Extras: what a profile keeps of a log beyond its rows, if a reader asks for it.
 //!
-//! Glossary: detail.
+//! Glossary: extras.
 //!
 //! Rows by thread need a row for each thread that allocated by a stack. Events need one entry for
 //! each sampled block. Spikes need a look at the bytes in use behind each event. Few readers want
@@ -12,9 +12,9 @@ use heapprof_core::Row;
 
 use crate::history::spikes::Spike;
 
-/// The details that are asked for.
+/// The extras that are asked for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Detail {
+pub struct WantedExtras {
     /// The rows by thread.
     pub threads: bool,
     /// Each sampled block's beginning and end.
@@ -23,19 +23,19 @@ pub struct Detail {
     pub spikes: bool,
 }
 
-impl Detail {
+impl WantedExtras {
     /// All of it.
-    pub const ALL: Detail = Detail {
+    pub const ALL: WantedExtras = WantedExtras {
         threads: true,
         events: true,
         spikes: true,
     };
 }
 
-/// The details that were kept; `None` if they were not asked for, or if the input does not have
+/// The extras that were kept; `None` if they were not asked for, or if the input does not have
 /// them.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Detailed {
+pub struct Extras {
     /// The rows by the thread that allocated.
     pub threads: Option<Vec<ThreadRow>>,
     /// Sampled blocks, in the order of the log.
@@ -44,7 +44,7 @@ pub struct Detailed {
     pub spikes: Option<Vec<Spike>>,
 }
 
-impl Detailed {
+impl Extras {
     /// Leaves the rows of which that is so, and of the sampled blocks those that did not go.
     pub(crate) fn keep_survivors(&mut self, mut survives: impl FnMut(&mut Row) -> bool) {
         if let Some(threads) = &mut self.threads {

@@ -20,7 +20,7 @@ use heapprof_format::{
 use crate::model::change::Change;
 use crate::model::confidence::Confidence;
 use crate::model::counted::Counted;
-use crate::model::extras::Detailed;
+use crate::model::extras::Extras;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::mapped_memory::Mappings;
@@ -62,8 +62,8 @@ pub struct Profile {
     pub stacks: Vec<CallStack>,
     /// The numbers.
     pub rows: Vec<Row>,
-    /// Other details that were kept of a log.
-    pub detail: Detailed,
+    /// The extras that were kept of a log.
+    pub extras: Extras,
     /// Threads, as the log numbers them.
     pub threads: Vec<Thread>,
     /// Names that came with the input (a symbolized dump).
@@ -324,7 +324,7 @@ impl Profile {
             self.pasts.extend(past.filter(|_| stays));
             stays
         });
-        self.detail.keep_survivors(survives);
+        self.extras.keep_survivors(survives);
     }
 
     /// Returns true if a dump says of its numbers that they are estimates.

@@ -141,11 +141,11 @@ fn retain(profile: &mut Profile, kept: &[bool], hidden: &HashSet<Place>) {
         })
     };
     profile.coarse = Vec::new(); // it is of all stacks
-    let detail = &mut profile.detail;
-    if let Some(threads) = &mut detail.threads {
+    let extras = &mut profile.extras;
+    if let Some(threads) = &mut extras.threads {
         threads.retain_mut(|part| renumbered(&part.row).map(|row| part.row = row).is_some());
     }
-    if let Some(events) = &mut detail.events {
+    if let Some(events) = &mut extras.events {
         let mut gone = HashSet::new();
         events.retain_mut(|event| match &mut event.allocated {
             Some(block) => match new_index.get(block.stack as usize).copied().flatten() {

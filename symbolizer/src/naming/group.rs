@@ -44,7 +44,7 @@ pub enum By {
     /// file name.
     Crate,
     /// The thread that allocated. Needs a profile read with
-    /// [`Detail::threads`](crate::Detail::threads).
+    /// [`WantedExtras::threads`](crate::WantedExtras::threads).
     Thread,
     /// The process that allocated, if there are several. Needs the same.
     Process,
@@ -120,7 +120,7 @@ impl By {
     }
 
     /// Returns true if the numbers of a row may be of several: it needs a profile read with
-    /// [`Detail::threads`](crate::Detail::threads).
+    /// [`WantedExtras::threads`](crate::WantedExtras::threads).
     pub fn divides_rows(self) -> bool {
         matches!(self, By::Thread | By::Process)
     }
@@ -222,7 +222,7 @@ pub fn groups(
 }
 
 /// The groups that the blocks of each row belong to. Only by thread and by process may a row belong
-/// to several groups: its parts are then those of [`Detailed::threads`](crate::Detailed::threads).
+/// to several groups: its parts are then those of [`Extras::threads`](crate::Extras::threads).
 #[derive(Debug)]
 pub struct GroupMap {
     by: By,
@@ -245,7 +245,7 @@ impl GroupMap {
         let mut numbers: HashMap<String, u32> = HashMap::new();
         let mut set_of: HashMap<Key, u32> = HashMap::new();
         let owners = Owners::of(profile, by);
-        let keys: Vec<Key> = match (by, &profile.detail.threads) {
+        let keys: Vec<Key> = match (by, &profile.extras.threads) {
             (By::Thread, Some(threads)) => threads.iter().map(|t| Key::Thread(t.thread)).collect(),
             (By::Process, Some(threads)) => {
                 let process = |t: &ThreadRow| owners.process_of(t.thread);
@@ -311,7 +311,7 @@ impl GroupMap {
 
     /// The numbers of each part.
     fn totals(&self, profile: &Profile) -> Vec<Totals> {
-        match &profile.detail.threads {
+        match &profile.extras.threads {
             Some(threads) if self.by.divides_rows() => {
                 threads.iter().map(|part| part.row.totals).collect()
             }
@@ -438,7 +438,7 @@ pub(crate) fn parts(
         return rows.map(|row| (None, row.stack, row.totals)).collect();
     }
     let map = GroupMap::of(profile, symbols, by);
-    let stacks: Vec<u32> = match &profile.detail.threads {
+    let stacks: Vec<u32> = match &profile.extras.threads {
         Some(threads) if by.divides_rows() => threads.iter().map(|part| part.row.stack).collect(),
         _ => profile.rows.iter().map(|row| row.stack).collect(),
     };

@@ -31,7 +31,7 @@ use heapprof_format::{
     TAPPED_LATER, Thread,
 };
 
-use crate::model::extras::Detail;
+use crate::model::extras::WantedExtras;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::nearest::Nearest;
@@ -117,10 +117,10 @@ impl Fold {
         Fold::default()
     }
 
-    /// Nothing folded yet; will keep that detail.
-    pub fn keeping(detail: Detail) -> Self {
+    /// Nothing folded yet; will keep those extras.
+    pub fn keeping(extras: WantedExtras) -> Self {
         Fold {
-            keeper: Keeper::of(detail),
+            keeper: Keeper::of(extras),
             ..Fold::default()
         }
     }
@@ -131,7 +131,7 @@ impl Fold {
         self
     }
 
-    /// Ends at that time, which no event so far is behind, and keeps no detail from now on.
+    /// Ends at that time, which no event so far is behind, and keeps no extras from now on.
     pub(crate) fn end_at(&mut self, end_ns: u64) {
         self.span = Some(Span::between(Cut::Nothing, Cut::Time(end_ns)));
         self.keeper = Keeper::default();
@@ -242,7 +242,7 @@ impl Fold {
         &self.ledger
     }
 
-    /// The same, with each row divided by thread; empty where that detail is not kept.
+    /// The same, with each row divided by thread; empty where these extras are not kept.
     pub(crate) fn ledger_by_thread(&self) -> &Ledger {
         self.keeper.ledger()
     }
@@ -467,7 +467,7 @@ impl Fold {
         self.profile.account.inherited_elsewhere += u64::from(self.without_inherited);
         self.profile.rows = self.ledger.rows().collect();
         self.profile.mappings = self.mapped.current_mappings(&self.stack_of);
-        self.profile.detail = self.keeper.finish();
+        self.profile.extras = self.keeper.finish();
         self.profile.run.span = self.span;
         self.profile.peak = Some(self.peak);
         if self.resuming {

@@ -2,7 +2,7 @@
 //! `MALLOC_CONF=prof:true`) as a profile.
 //!
 //! Its numbers are those of samples. Each line is unsampled by its average size, as jeprof does it.
-//! Numbers by thread become [`Detailed::threads`](crate::Detailed). With `prof_accum:false`, the
+//! Numbers by thread become [`Extras::threads`](crate::Extras). With `prof_accum:false`, the
 //! default, the allocated numbers are zero: then nothing is known about freed blocks.
 
 use heapprof_core::{Estimate, Row, SizeClass, Totals};
@@ -179,7 +179,7 @@ impl Reading {
                 Some(ThreadRow { thread, row })
             });
         let parts: Vec<ThreadRow> = parts.collect();
-        profile.detail.threads = (!parts.is_empty()).then_some(parts);
+        profile.extras.threads = (!parts.is_empty()).then_some(parts);
         profile.threads = self.threads;
         profile
     }
@@ -221,7 +221,7 @@ mod tests {
             (1050, 1_049_576)
         );
         assert_eq!(numbers.allocated_bytes, numbers.in_use_bytes);
-        let threads = profile.detail.threads.expect("threads");
+        let threads = profile.extras.threads.expect("threads");
         let of: Vec<_> = threads
             .iter()
             .map(|part| (part.thread, Numbers::of(&part.row.totals).in_use_objects))

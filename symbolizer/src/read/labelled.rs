@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use heapprof_core::NumberMap;
 use heapprof_format::{Alloc, Checkpoint, Event, Free, ReadError, Record};
 
-use crate::model::extras::Detail;
+use crate::model::extras::WantedExtras;
 use crate::model::labels::Labels;
 use crate::model::profile::{Account, Profile};
 use crate::read::fold::Fold;
@@ -49,10 +49,10 @@ impl<'a> LogPart<'a> {
     /// As [`profile_of_log`](crate::profile_of_log).
     pub fn profile(
         self,
-        detail: Detail,
+        extras: WantedExtras,
         mut progress: impl FnMut(u64),
     ) -> Result<Profile, ReadError> {
-        let mut part = self.to(Fold::keeping(detail));
+        let mut part = self.to(Fold::keeping(extras));
         each_record(self.bytes, &mut progress, &mut part)?;
         Ok(part.finish())
     }

@@ -2,7 +2,7 @@
 
 use heapprof_format::{Event, ReadError, ReadErrorKind, Reader, Record};
 
-use crate::model::extras::Detail;
+use crate::model::extras::WantedExtras;
 use crate::model::profile::{Account, Damage, Profile};
 use crate::read::fold::Fold;
 
@@ -70,19 +70,19 @@ impl RecordSink for Fold {
 /// # Errors
 /// When the bytes are not a log of a version that is known, or hold no intact record.
 pub fn profile_of_log(bytes: &[u8], progress: impl FnMut(u64)) -> Result<Profile, ReadError> {
-    detailed_profile_of_log(bytes, Detail::default(), progress)
+    profile_of_log_with(bytes, WantedExtras::default(), progress)
 }
 
-/// The same, keeping more.
+/// The same, with extras.
 ///
 /// # Errors
 /// As [`profile_of_log`].
-pub fn detailed_profile_of_log(
+pub fn profile_of_log_with(
     bytes: &[u8],
-    detail: Detail,
+    extras: WantedExtras,
     mut progress: impl FnMut(u64),
 ) -> Result<Profile, ReadError> {
-    let mut fold = Fold::keeping(detail);
+    let mut fold = Fold::keeping(extras);
     each_record(bytes, &mut progress, &mut fold)?;
     Ok(fold.finish())
 }

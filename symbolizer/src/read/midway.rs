@@ -12,7 +12,7 @@ use heapprof_format::{ReadError, Reader, Record};
 
 use crate::history::past_numbers::PastNumbers;
 use crate::history::temporary::Temporary;
-use crate::model::extras::Detail;
+use crate::model::extras::WantedExtras;
 use crate::model::profile::Profile;
 use crate::read::fold::Fold;
 use crate::read::labelled::{Labelled, LogPart};
@@ -34,12 +34,12 @@ impl<'a> LogPart<'a> {
     /// As [`profile_of_log`](crate::profile_of_log).
     pub fn profile_with_courses(
         self,
-        detail: Detail,
+        extras: WantedExtras,
         temporary: Temporary,
         numbers: PastNumbers,
         mut progress: impl FnMut(u64),
     ) -> Result<(Profile, Midway<'a>), ReadError> {
-        let fold = Fold::keeping(detail).with_pasts(temporary);
+        let fold = Fold::keeping(extras).with_pasts(temporary);
         let part = self.to(fold.with_numbers(numbers).with_courses());
         Midway::read(self.bytes, part, &mut progress)
     }
@@ -186,21 +186,22 @@ mod tests {
             let end_ns = (duration_ns as f64 * part).ceil() as u64 / US * US + US;
             let (temporary, numbers) = (Temporary::within(50 * US), PastNumbers::default());
             let without = HashSet::from_iter(leaves_out.then(|| vec![1]));
-            let detail = Detail { threads: true, spikes: true, ..Detail::default() };
+            let extras = WantedExtras { threads: true, spikes: true, ..WantedExtras::default() };
             let log = LogPart::from(&bytes).without(&without);
-            let (whole, midway) = log.profile_with_courses(detail, temporary, numbers, |_| {}).unwrap();
+            let (whole, midway) =
+                log.profile_with_courses(extras, temporary, numbers, |_| {}).unwrap();
 
-            let read = |detail: Detail, span: Option<Span>| {
-                let fold = Fold::keeping(detail).within(span).with_pasts(temporary);
+            let read = |extras: WantedExtras, span: Option<Span>| {
+                let fold = Fold::keeping(extras).within(span).with_pasts(temporary);
                 let mut part = log.to(fold.with_courses());
                 each_record(&bytes, &mut |_| {}, &mut part).unwrap();
                 part.finish()
             };
-            prop_assert_eq!(whole, read(detail, None));
+            prop_assert_eq!(whole, read(extras, None));
             let span = Span::between(Cut::Nothing, Cut::Time(end_ns));
             prop_assert_eq!(midway.next.is_some(), has_end && duration_ns >= 4);
             let up_to = midway.up_to(end_ns).unwrap();
-            prop_assert_eq!(up_to, read(Detail::default(), Some(span)));
+            prop_assert_eq!(up_to, read(WantedExtras::default(), Some(span)));
         }
     }
 }

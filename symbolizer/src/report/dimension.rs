@@ -31,10 +31,11 @@ pub struct Dimensions {
 }
 
 impl Dimensions {
-    /// Those of a profile that was read with [`Detail::threads`](crate::Detail::threads). A program
-    /// of one thread has sizes only.
+    /// Those of a profile that was read with
+    /// [`WantedExtras::threads`](crate::WantedExtras::threads). A program of one thread has sizes
+    /// only.
     pub fn of(profile: &Profile, symbols: &Symbols) -> Dimensions {
-        let threads = profile.detail.threads.as_deref().unwrap_or_default();
+        let threads = profile.extras.threads.as_deref().unwrap_or_default();
         let first = threads.first().map(|it| it.thread);
         let has_threads = threads.iter().any(|it| Some(it.thread) != first);
         let (rows, parts): (Rows, Vec<(u64, Totals)>) = match has_threads {

@@ -1,5 +1,7 @@
 //! Coarse run: the moments of a coarse history, and the detail that follows them.
 //!
+//! Glossary: detail.
+//!
 //! ```text
 //!   moments                              detail
 //!   ├────┼────┼────┼────┼────┼────┼────┼─────────┤

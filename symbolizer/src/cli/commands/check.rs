@@ -5,7 +5,7 @@ mod json;
 
 use std::path::PathBuf;
 
-use heapprof_symbolizer::{Detail, Printable, Profile, Reading, Symbols, retain_stacks};
+use heapprof_symbolizer::{Printable, Profile, Reading, Symbols, WantedExtras, retain_stacks};
 
 use crate::cli::inputs::source::Source;
 use crate::cli::options::limit::{Judgement, Verdict, judge};
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 .any(|it| it.measure.needs_pasts())
                 .then_some(DEFAULT_TEMPORARY),
             mappings: of_mappings,
-            detail: Detail::default(),
+            extras: WantedExtras::default(),
             ..Reading::default()
         })?;
         for it in &limits {

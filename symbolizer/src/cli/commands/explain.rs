@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Bytes, Detail, Explanation, Input, Moment, PastNumbers, Printable, Profile, Reading,
-    ResidentMemory, SiteKey, Statement, View, ViewError, cut_front, cut_function, note_life,
+    Bytes, Explanation, Input, Moment, PastNumbers, Printable, Profile, Reading, ResidentMemory,
+    SiteKey, Statement, View, ViewError, WantedExtras, cut_front, cut_function, note_life,
 };
 
 use crate::cli::inputs::process::log_of_named;
@@ -101,8 +101,13 @@ const EXPLAINED: PastNumbers = PastNumbers {
 /// whether there is such a time.
 fn up_to_end_of_use(file: &Path, input: &Input) -> Result<(Profile, bool), Failure> {
     let labels = LabelArgs::default();
-    let read =
-        single_file::whole_log_with_courses(file, input, &labels, Detail::default(), EXPLAINED);
+    let read = single_file::whole_log_with_courses(
+        file,
+        input,
+        &labels,
+        WantedExtras::default(),
+        EXPLAINED,
+    );
     let (profile, midway) = read?;
     let Some(end_ns) = profile.end_of_use_ns() else {
         return Ok((profile, false));

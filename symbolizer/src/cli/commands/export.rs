@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         },
         mappings: measure.is_mapped(),
         pages: measure.is_of_pages(),
-        detail: format.wants(),
+        extras: format.wants(),
         ..Reading::default()
     })?;
     args.source.need_times(measure, &profile)?;

@@ -5,9 +5,9 @@ use std::panic::resume_unwind;
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    BlockTypes, Bytes, Confidence, Courses, Detail, Dimensions, Explanation, Groups, Input, Kept,
-    Looks, PastNumbers, Profile, RUNS_WITHIN, RegularFile, Report, ReportMoment, Rows, SiteMap,
-    SitePasts, Spike, ViewError, highest, is_page_of, note_life, runs_of,
+    BlockTypes, Bytes, Confidence, Courses, Dimensions, Explanation, Groups, Input, Kept, Looks,
+    PastNumbers, Profile, RUNS_WITHIN, RegularFile, Report, ReportMoment, Rows, SiteMap, SitePasts,
+    Spike, ViewError, WantedExtras, highest, is_page_of, note_life, runs_of,
     timeline_with_surroundings,
 };
 
@@ -113,13 +113,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let labels = &args.logs.labels;
     let failed = |error| input.view_error(ViewError::Read(error));
     // Rows are divided by thread if there are several threads.
-    let detail = Detail {
+    let extras = WantedExtras {
         spikes: true,
-        ..Rows::ByThread.detail()
+        ..Rows::ByThread.extras()
     };
 
     let name = args.logs.name();
-    let read = single_file::whole_log_with_courses(&name, &input, labels, detail, REPORTED);
+    let read = single_file::whole_log_with_courses(&name, &input, labels, extras, REPORTED);
     let (mut profile, mut midway) = read?;
     let mut symbols = args.logs.symbols(&profile)?;
     let suppressed = args.suppressions.frames(&profile, &symbols)?;
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if !suppressed.is_empty() {
         args.suppressions.apply(&mut profile, &symbols)?;
         let words = std::mem::take(&mut profile.filtered);
-        let read = log.profile_with_courses(detail, DEFAULT_TEMPORARY, REPORTED, |_| {});
+        let read = log.profile_with_courses(extras, DEFAULT_TEMPORARY, REPORTED, |_| {});
         (profile, midway) = read.map_err(failed)?;
         note_life(&mut profile.run);
         profile.filtered = words;
@@ -172,7 +172,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                     let stack = match dimensions.rows() {
                         Rows::Whole => profile.rows.get(row).map(|it| it.stack),
                         Rows::ByThread => {
-                            let threads = profile.detail.threads.as_ref();
+                            let threads = profile.extras.threads.as_ref();
                             threads.and_then(|it| it.get(row)).map(|it| it.row.stack)
                         }
                     };
@@ -242,7 +242,7 @@ fn runs(files: &[PathBuf]) -> String {
 
 /// The spikes that can be chosen beside the peak of all.
 fn spikes(profile: &Profile) -> Vec<Spike> {
-    let spikes = profile.detail.spikes.as_deref().unwrap_or_default();
+    let spikes = profile.extras.spikes.as_deref().unwrap_or_default();
     let peak = profile.peak.unwrap_or_default();
     let mut highest = highest(spikes, MOST_SPIKES);
     highest.retain(|spike| spike.peak.record != peak.record);

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 use coarse::Coarse;
 use heapprof_symbolizer::{
-    By, Bytes, Detail, GroupMap, Groups, Heights, Looks, Printable, Profile, Rows, SiteKey,
-    SiteMap, Symbols, Timeline, ViewError, cut_function, cut_middle, timeline_of_log,
+    By, Bytes, GroupMap, Groups, Heights, Looks, Printable, Profile, Rows, SiteKey, SiteMap,
+    Symbols, Timeline, ViewError, WantedExtras, cut_function, cut_middle, timeline_of_log,
 };
 use peaks::Peak;
 
@@ -88,11 +88,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(by) if by.divides_rows() => Rows::ByThread,
         _ => Rows::Whole,
     };
-    let detail = Detail {
+    let extras = WantedExtras {
         spikes: true,
-        ..rows.detail()
+        ..rows.extras()
     };
-    let profile = single_file::whole_log(&name, &input, labels, detail)?;
+    let profile = single_file::whole_log(&name, &input, labels, extras)?;
     let wide = stdout_width().unwrap_or(100).saturating_sub(BESIDE).max(8);
     let steps = match args.steps {
         Some(steps) => steps,

@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
-    By, Confidence, Count, Detail, Json, Limit, Measure, Metric, Profile, Reading,
-    RecordingConditions, Sites, Symbols,
+    By, Confidence, Count, Json, Limit, Measure, Metric, Profile, Reading, RecordingConditions,
+    Sites, Symbols, WantedExtras,
 };
 use serde::Serialize;
 
@@ -102,9 +102,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         numbers: measure.past_numbers(),
         mappings: measure.is_mapped(),
         pages: measure.is_of_pages(),
-        detail: Detail {
+        extras: WantedExtras {
             threads: by.is_some_and(By::divides_rows),
-            ..Detail::default()
+            ..WantedExtras::default()
         },
         ..Reading::default()
     })?;

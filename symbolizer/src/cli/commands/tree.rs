@@ -5,8 +5,9 @@ mod json;
 use std::io::{self, Write};
 
 use heapprof_symbolizer::{
-    By, Confidence, Count, Detail, Direction, LibraryFrames, Measure, Metric, Node, Pace, Percent,
-    Precision, Printable, Reading, Scale, Tree, cut, cut_front, cut_function, cut_middle,
+    By, Confidence, Count, Direction, LibraryFrames, Measure, Metric, Node, Pace, Percent,
+    Precision, Printable, Reading, Scale, Tree, WantedExtras, cut, cut_front, cut_function,
+    cut_middle,
 };
 
 use crate::cli::inputs::source::Source;
@@ -83,9 +84,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         numbers: measure.past_numbers(),
         mappings: measure.is_mapped(),
         pages: measure.is_of_pages(),
-        detail: Detail {
+        extras: WantedExtras {
             threads: by.divides_rows(),
-            ..Detail::default()
+            ..WantedExtras::default()
         },
         ..Reading::default()
     })?;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use heapprof_format::ReadError;
 use heapprof_symbolizer::{
-    Detail, Input, LogPart, Midway, PastNumbers, Profile, Reading, View, ViewError, note_life,
-    profile_of_log,
+    Input, LogPart, Midway, PastNumbers, Profile, Reading, View, ViewError, WantedExtras,
+    note_life, profile_of_log,
 };
 
 use crate::cli::options::filter::LabelArgs;
@@ -43,10 +43,10 @@ pub(crate) fn whole_log(
     file: &Path,
     input: &Input,
     labels: &LabelArgs,
-    detail: Detail,
+    extras: WantedExtras,
 ) -> Result<Profile, Failure> {
     let read = whole_log_by(file, input, labels, |part, progress| {
-        let profile = part.profile(detail, |offset| progress.at(offset))?;
+        let profile = part.profile(extras, |offset| progress.at(offset))?;
         Ok((profile, ()))
     });
     Ok(read?.0)
@@ -57,11 +57,11 @@ pub(crate) fn whole_log_with_courses<'a>(
     file: &Path,
     input: &'a Input,
     labels: &'a LabelArgs,
-    detail: Detail,
+    extras: WantedExtras,
     numbers: PastNumbers,
 ) -> Result<(Profile, Midway<'a>), Failure> {
     whole_log_by(file, input, labels, |part, progress| {
-        part.profile_with_courses(detail, DEFAULT_TEMPORARY, numbers, |offset| {
+        part.profile_with_courses(extras, DEFAULT_TEMPORARY, numbers, |offset| {
             progress.at(offset)
         })
     })

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::{Detail, Input, InputError, Measure, Profile, Reading, Symbols};
+use heapprof_symbolizer::{Input, InputError, Measure, Profile, Reading, Symbols, WantedExtras};
 
 use crate::cli::inputs::{joined, several, single_file};
 use crate::cli::options::symbols::SymbolArgs;
@@ -53,14 +53,14 @@ pub(crate) fn need_slabs(measure: Measure, profile: &Profile) -> Result<(), Fail
 impl Source {
     /// Reads the profile. Notes say what its reader should know about the file itself.
     pub(crate) fn profile(&self) -> Result<Profile, Failure> {
-        self.detailed_profile(Detail::default())
+        self.profile_with(WantedExtras::default())
     }
 
-    /// The profile with the detail that an exporter wants.
-    pub(crate) fn detailed_profile(&self, detail: Detail) -> Result<Profile, Failure> {
+    /// The profile with the extras that an exporter wants.
+    pub(crate) fn profile_with(&self, extras: WantedExtras) -> Result<Profile, Failure> {
         self.part(&Reading {
             view: self.time.view(),
-            detail,
+            extras,
             ..Reading::default()
         })
     }

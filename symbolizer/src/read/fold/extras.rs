@@ -1,17 +1,17 @@
-//! Detail keeper: collects the rows by thread, the events of sampled blocks, and the spikes during
+//! Extras keeper: collects the rows by thread, the events of sampled blocks, and the spikes during
 //! a fold.
 
 use heapprof_core::{Estimate, Fixed, Ledger, Live, NumberMap, Row, SizeClass};
 use heapprof_format::{Alloc, Free};
 
 use crate::history::spikes::{Point, SpikesSoFar};
-use crate::model::extras::{Block, Detail, Detailed, Event, ThreadRow};
+use crate::model::extras::{Block, Event, Extras, ThreadRow, WantedExtras};
 use crate::model::special_threads::NOT_KEPT;
 
 /// See the module's text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Keeper {
-    wanted: Detail,
+    wanted: WantedExtras,
     ledger: Ledger,
     /// (stack, thread) -> the number that the ledger knows it by, and back.
     number_of: NumberMap<(u32, u32), u32>,
@@ -35,14 +35,14 @@ struct FirstThread {
 }
 
 impl Keeper {
-    pub(crate) fn of(wanted: Detail) -> Self {
+    pub(crate) fn of(wanted: WantedExtras) -> Self {
         Keeper {
             wanted,
             ..Keeper::default()
         }
     }
 
-    /// The account by thread. Its rows are in the order of [`Detailed::threads`].
+    /// The account by thread. Its rows are in the order of [`Extras::threads`].
     pub(crate) fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -159,7 +159,7 @@ impl Keeper {
         }
     }
 
-    pub(crate) fn finish(self) -> Detailed {
+    pub(crate) fn finish(self) -> Extras {
         let threads = self.ledger.rows().map(|row| {
             let (stack, thread) = self.pairs[row.stack as usize];
             ThreadRow {
@@ -167,7 +167,7 @@ impl Keeper {
                 row: Row { stack, ..row },
             }
         });
-        Detailed {
+        Extras {
             threads: self.wanted.threads.then(|| threads.collect()),
             events: self.wanted.events.then_some(self.events),
             spikes: (self.wanted.spikes).then(|| self.spikes.finish()),
@@ -188,7 +188,7 @@ mod tests {
         fn rows_are_divided_by_the_thread_that_allocated(
             steps in prop::collection::vec((0u32..3, 0u32..3, 1u64..40, any::<prop::sample::Index>(), any::<bool>()), 1..200)
         ) {
-            let mut keeper = Keeper::of(Detail { threads: true, ..Detail::default() });
+            let mut keeper = Keeper::of(WantedExtras { threads: true, ..WantedExtras::default() });
             let (mut whole, mut by_thread) = (Ledger::new(), Ledger::new());
             let mut live: Vec<u64> = Vec::new();
             for (id, (stack, thread, size, which, is_free)) in (0..).zip(steps) {

@@ -50,11 +50,11 @@ proptest! {
         before_allocations in prop::option::of(0u64..5),
     ) {
         let temporary = Temporary { within_ns: None, before_allocations };
-        let detail = Detail { threads: true, ..Detail::default() };
-        let plain = folded(Fold::keeping(detail), &steps);
-        let past = folded(Fold::keeping(detail).with_pasts(temporary).with_courses(), &steps);
+        let extras = WantedExtras { threads: true, ..WantedExtras::default() };
+        let plain = folded(Fold::keeping(extras), &steps);
+        let past = folded(Fold::keeping(extras).with_pasts(temporary).with_courses(), &steps);
         prop_assert_eq!(&past.rows, &plain.rows);
-        prop_assert_eq!(&past.detail.threads, &plain.detail.threads);
+        prop_assert_eq!(&past.extras.threads, &plain.extras.threads);
         prop_assert_eq!(past.peak, plain.peak);
         prop_assert_eq!(past.account.unknown_frees, plain.account.unknown_frees);
         prop_assert_eq!(past.pasts.len(), past.rows.len());

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    By, Bytes, Confidence, Detail, Input, Metric, Part, Printable, Profile, Reading, Sites, Symbols,
+    By, Bytes, Confidence, Input, Metric, Part, Printable, Profile, Reading, Sites, Symbols,
+    WantedExtras,
 };
 
 use crate::cli::commands::run::records::Records;
@@ -140,9 +141,9 @@ pub(super) fn profile(
     let mut files = records.kept();
     files.extend(unsampled.of_children().cloned());
     let reading = Reading {
-        detail: Detail {
+        extras: WantedExtras {
             threads: files.len() > 1,
-            ..Detail::default()
+            ..WantedExtras::default()
         },
         ..Reading::default()
     };
@@ -176,7 +177,7 @@ fn largest(profile: &Profile) -> Option<&Part> {
 
 /// Returns the profile of one of the processes. Blocks that it has from its parent are not in it.
 fn of_process(profile: &Profile, part: &Part) -> Profile {
-    let rows = profile.detail.threads.iter().flatten();
+    let rows = profile.extras.threads.iter().flatten();
     let own = rows.filter(|row| part.threads.contains(&row.thread));
     let mut process = profile.clone();
     process.rows = own.map(|row| row.row).collect();

@@ -55,7 +55,7 @@ struct MakerDocument<'a> {
 
 /// The spikes of a profile that are listed.
 pub(super) fn listed(profile: &Profile) -> Vec<Spike> {
-    let spikes = profile.detail.spikes.as_deref().unwrap_or_default();
+    let spikes = profile.extras.spikes.as_deref().unwrap_or_default();
     highest(spikes, LISTED)
 }
 
