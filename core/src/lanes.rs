@@ -2,15 +2,15 @@
 //!
 //! Imports: `primitive`.
 //!
-//! Circle: `lane`, `tap`: the tests of a lane take its events out by a tap.
+//! Circle: `lane`, `consumer`: the tests of a lane take its events out by a tap.
 //!
 //! Not here: what the writer does with an event (`ledger`, `heapprof_format`).
 
+pub(crate) mod consumer;
 pub(crate) mod event;
 pub(crate) mod lane;
 pub(crate) mod merge;
 #[cfg(test)]
 pub(crate) mod model_all;
 pub(crate) mod stack_lane;
-pub(crate) mod tap;
 pub(crate) mod timeline;

@@ -376,9 +376,9 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lanes::consumer::Tap;
     use crate::lanes::event::{Event, NoUsualSink, SLACK_BITS, Sink};
     use crate::lanes::model_all::All;
-    use crate::lanes::tap::Tap;
     use proptest::prelude::*;
     use std::collections::VecDeque;
     use std::ops::ControlFlow;

@@ -20,9 +20,9 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
+use crate::lanes::consumer::{Stop, Tap};
 use crate::lanes::event::{Event, Freed, NoUsualSink, Origin, Sampled, Sink};
 use crate::lanes::lane::{LANES, Lane, lane_of};
-use crate::lanes::tap::{Stop, Tap};
 
 /// See the module's text. This is the writer's side of all lanes.
 #[derive(Debug)]
