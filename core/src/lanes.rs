@@ -2,7 +2,7 @@
 //!
 //! Imports: `primitive`.
 //!
-//! Circle: `lane`, `consumer`: the tests of a lane take its events out by a tap.
+//! Circle: `lane`, `consumer`: the tests of a lane take its events out by a consumer.
 //!
 //! Not here: what the writer does with an event (`ledger`, `heapprof_format`).
 

@@ -1,6 +1,4 @@
-//! Tap: the writer's side of a lane.
-//!
-//! Glossary: tap.
+//! Consumer: the writer's side of a lane.
 //!
 //! It keeps the same record of the last events as the lane, and decodes near events against it.
 
@@ -16,7 +14,7 @@ use crate::primitive::atomic::Ordering;
 
 /// The writer's side of a lane.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tap<'a> {
+pub(crate) struct Consumer<'a> {
     lane: &'a Lane,
     /// Words taken out so far.
     at: u64,
@@ -57,9 +55,9 @@ fn wide(both: u64) -> (u64, u64) {
     (low(both, WIDE_SIZE_BITS), both >> WIDE_SIZE_BITS)
 }
 
-impl<'a> Tap<'a> {
-    pub(crate) fn new(lane: &'a Lane) -> Tap<'a> {
-        Tap {
+impl<'a> Consumer<'a> {
+    pub(crate) fn new(lane: &'a Lane) -> Consumer<'a> {
+        Consumer {
             lane,
             at: 0,
             end: 0,
@@ -144,79 +142,80 @@ impl<'a> Tap<'a> {
         sink: &mut impl Sink,
         has_come_out: impl Fn(u64) -> bool,
     ) -> Stop {
-        let mut tap = *self; // a copy without an address, so that its fields are in registers
+        let mut consumer = *self; // a copy without an address, so that its fields are in registers
         let mut rest = *left;
         let why = loop {
             if rest == 0 {
                 break Stop::Enough;
             }
-            if tap.next_at >= until {
+            if consumer.next_at >= until {
                 break Stop::Until;
             }
-            let taken = tap.deliver_usual(until, rest, sink);
+            let taken = consumer.deliver_usual(until, rest, sink);
             if taken > 0 {
                 rest -= taken;
                 continue;
             }
-            let at = tap.next_at;
-            let first = tap.first;
+            let at = consumer.next_at;
+            let first = consumer.first;
             let goes_on = if first & SAMPLED_NEAR == 0 && low(first, KIND_BITS) != SAMPLED {
                 let (id, words) = if low(first, KIND_BITS) == FREED_NEAR {
                     let distance = first as i64 >> NEAR_SHIFT;
-                    (tap.last_id.wrapping_add_signed(distance), 1)
+                    (consumer.last_id.wrapping_add_signed(distance), 1)
                 } else {
                     (first >> KIND_BITS, 2)
                 };
                 let freed = Freed { at, id };
-                let has_come = tap.has_delivered(id) || has_come_out(id);
+                let has_come = consumer.has_delivered(id) || has_come_out(id);
                 // The sink comes first: the next event is then not kept beside this one.
-                let goes_on = has_come.then(|| sink.freed(tap.by, &freed));
-                let by = tap.by;
-                tap.advance(at, words);
+                let goes_on = has_come.then(|| sink.freed(consumer.by, &freed));
+                let by = consumer.by;
+                consumer.advance(at, words);
                 match goes_on {
                     None => break Stop::Early(by, freed),
                     Some(goes_on) => goes_on,
                 }
-            } else if let Some(id) = tap.ended_with() {
-                sink.freed(tap.by, &Freed { at, id })
+            } else if let Some(id) = consumer.ended_with() {
+                sink.freed(consumer.by, &Freed { at, id })
             } else {
                 let (size, slack, counted, words);
                 if first & SAMPLED_NEAR != 0 {
-                    tap.last_id = id_after(tap.last_id);
+                    consumer.last_id = id_after(consumer.last_id);
                     let mut more = 1;
                     (size, slack) = match first >> SLACK_SHIFT {
                         WIDE => {
                             more += 1;
-                            wide(tap.word(1))
+                            wide(consumer.word(1))
                         }
                         slack => (low(first >> NEAR_SHIFT, SIZE_BITS), slack),
                     };
                     if first & AGAIN == 0 {
-                        tap.last_stack = tap.word(more);
+                        consumer.last_stack = consumer.word(more);
                         more += 1;
                     }
                     if first & ALONE == 0 {
-                        counted = tap.word(more);
+                        counted = consumer.word(more);
                         more += 1;
                     } else {
                         counted = size;
                     }
                     words = more;
                 } else {
-                    tap.last_id = first >> KIND_BITS;
-                    [tap.last_stack, size, slack, counted] = [2, 3, 4, 5].map(|n| tap.word(n));
+                    consumer.last_id = first >> KIND_BITS;
+                    [consumer.last_stack, size, slack, counted] =
+                        [2, 3, 4, 5].map(|n| consumer.word(n));
                     words = 6;
                 }
                 let sampled = Sampled {
                     at,
-                    id: tap.last_id,
-                    stack: tap.last_stack,
+                    id: consumer.last_id,
+                    stack: consumer.last_stack,
                     size,
                     slack: slack as u32,
                     counted,
                 };
-                let goes_on = sink.sampled(tap.by, &sampled);
-                tap.advance(at, words);
+                let goes_on = sink.sampled(consumer.by, &sampled);
+                consumer.advance(at, words);
                 goes_on
             };
             rest -= 1;
@@ -224,7 +223,7 @@ impl<'a> Tap<'a> {
                 break Stop::Broken;
             }
         };
-        *self = tap;
+        *self = consumer;
         *left = rest;
         why
     }
@@ -349,8 +348,8 @@ impl<'a> Tap<'a> {
     }
 
     /// Goes on past `pause`: gives room back, and returns true if there are more words. It is
-    /// inlined, as all parts of [`deliver`](Self::deliver): a call with the tap's address would
-    /// force the fields into memory.
+    /// inlined, as all parts of [`deliver`](Self::deliver): a call with the consumer's address
+    /// would force the fields into memory.
     #[inline(always)]
     fn advance_past_pause(&mut self) -> bool {
         if self.at == self.end {

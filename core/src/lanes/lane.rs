@@ -376,7 +376,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::consumer::Tap;
+    use crate::lanes::consumer::Consumer;
     use crate::lanes::event::{Event, NoUsualSink, SLACK_BITS, Sink};
     use crate::lanes::model_all::All;
     use proptest::prelude::*;
@@ -384,12 +384,12 @@ mod tests {
     use std::ops::ControlFlow;
 
     /// Takes up to that many events.
-    fn take(tap: &mut Tap<'_>, mut most: usize, refused: u64) -> Vec<(Origin, Event)> {
+    fn take(consumer: &mut Consumer<'_>, mut most: usize, refused: u64) -> Vec<(Origin, Event)> {
         let mut all = All {
             refused,
             ..All::default()
         };
-        let _ = tap.deliver(u64::MAX, &mut most, &mut all, |_| true);
+        let _ = consumer.deliver(u64::MAX, &mut most, &mut all, |_| true);
         all.events
     }
 
@@ -493,7 +493,7 @@ mod tests {
             words in prop_oneof![Just(16usize), Just(64)],
         ) {
             let lane = lane(words);
-            let mut tap = Tap::new(&lane);
+            let mut consumer = Consumer::new(&lane);
             let mut model = VecDeque::new();
             let (mut interval, mut at, mut id) = (0, 0u64, 0u64);
             for ((by, coming), taken) in steps {
@@ -534,14 +534,14 @@ mod tests {
                     }
                     model.push_back((Origin { interval, ..by }, passed));
                 }
-                tap.look();
-                prop_assert_eq!(tap.is_empty(), model.is_empty());
+                consumer.look();
+                prop_assert_eq!(consumer.is_empty(), model.is_empty());
                 if model.is_empty() {
-                    prop_assert_eq!(tap.next_at, u64::MAX);
+                    prop_assert_eq!(consumer.next_at, u64::MAX);
                 }
                 let expected: Vec<_> = model.drain(..taken.min(model.len())).collect();
-                prop_assert_eq!(take(&mut tap, taken, refused), expected);
-                tap.give_back();
+                prop_assert_eq!(take(&mut consumer, taken, refused), expected);
+                consumer.give_back();
             }
         }
     }
@@ -596,9 +596,9 @@ mod tests {
         assert_eq!(replace(at, 4), (true, 1));
         assert_eq!(replace(at, 8), (false, 1), "of the block of ids before");
         // All events but the two whose times go back or far ahead are usual.
-        let (mut tap, mut all) = (Tap::new(&lane), All::default());
-        tap.look();
-        let _ = tap.deliver(u64::MAX, &mut usize::MAX.clone(), &mut all, |_| true);
+        let (mut consumer, mut all) = (Consumer::new(&lane), All::default());
+        consumer.look();
+        let _ = consumer.deliver(u64::MAX, &mut usize::MAX.clone(), &mut all, |_| true);
         assert_eq!((all.events.len(), all.usual), (15, 13));
         assert_eq!(replace(at + (1 << 23), 0), (true, 8));
     }
@@ -632,9 +632,9 @@ mod tests {
             expected.push((by, Event::Sampled(it)));
         }
         assert_eq!(lengths[1..], [2, 1, 2, 6]);
-        let mut tap = Tap::new(&lane);
-        tap.look();
-        assert_eq!(take(&mut tap, usize::MAX, 0), expected);
+        let mut consumer = Consumer::new(&lane);
+        consumer.look();
+        assert_eq!(take(&mut consumer, usize::MAX, 0), expected);
     }
 
     #[test]
@@ -659,7 +659,7 @@ mod tests {
     #[test]
     fn a_full_lane_refuses_and_says_in_time_that_it_fills() {
         let lane = lane(64);
-        let mut tap = Tap::new(&lane);
+        let mut consumer = Consumer::new(&lane);
         let tap_at = std::cell::Cell::new(0);
         let free = |id| {
             let has_room = lane.put_freed(7, &Freed { at: id, id }, |_| {});
@@ -673,14 +673,14 @@ mod tests {
             "{put} of a word each, and one of two before them"
         );
         assert!(lane.is_half_full());
-        tap.look();
+        consumer.look();
         for id in 1..=put {
-            let [(by, Event::Freed(freed))] = take(&mut tap, 1, 0)[..] else {
+            let [(by, Event::Freed(freed))] = take(&mut consumer, 1, 0)[..] else {
                 panic!("one free")
             };
             assert_eq!((by.thread, freed), (7, Freed { at: id, id }));
         }
-        tap.give_back();
+        consumer.give_back();
         tap_at.set(lane.producer.0.put.load(Ordering::Relaxed));
         assert!(!lane.is_half_full());
         assert!(free(1));
@@ -715,14 +715,14 @@ mod tests {
         let lane = lane(256);
         let put = (1..).take_while(|&id| lane.put_freed(7, &Freed { at: id, id }, |_| {}));
         let put = put.count();
-        let mut tap = Tap::new(&lane);
-        tap.look();
+        let mut consumer = Consumer::new(&lane);
+        consumer.look();
         let mut refilled = Refilled {
             lane: &lane,
             taken: 0,
             put: 0,
         };
-        let _ = tap.deliver(u64::MAX, &mut usize::MAX.clone(), &mut refilled, |_| true);
+        let _ = consumer.deliver(u64::MAX, &mut usize::MAX.clone(), &mut refilled, |_| true);
         assert_eq!(refilled.taken, put, "what one look showed");
         // All but the last eighth, and the events taken before the first room was given back.
         assert!(

@@ -20,15 +20,15 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use crate::lanes::consumer::{Stop, Tap};
+use crate::lanes::consumer::{Consumer, Stop};
 use crate::lanes::event::{Event, Freed, NoUsualSink, Origin, Sampled, Sink};
 use crate::lanes::lane::{LANES, Lane, lane_of};
 
 /// See the module's text. This is the writer's side of all lanes.
 #[derive(Debug)]
 pub struct Merge<'a> {
-    taps: Vec<Tap<'a>>,
-    /// Index of each lane in `taps`, by the lane's number.
+    consumers: Vec<Consumer<'a>>,
+    /// Index of each lane in `consumers`, by the lane's number.
     places: [u8; LANES],
     /// The lane whose events are taken now, and the time up to which.
     current: usize,
@@ -52,7 +52,7 @@ impl<'a> Merge<'a> {
     #[must_use]
     pub fn new(inherited: u64) -> Merge<'a> {
         Merge {
-            taps: Vec::new(),
+            consumers: Vec::new(),
             places: [NONE; LANES],
             current: 0,
             until: 0,
@@ -75,17 +75,17 @@ impl<'a> Merge<'a> {
     pub fn look(&mut self, now: u64, lanes: impl Iterator<Item = (usize, &'a Lane)>) {
         // A leftover event that is later than now: the counter was set back.
         let is_set_back = self
-            .taps
+            .consumers
             .iter()
-            .any(|tap| (now..u64::MAX).contains(&tap.next_at));
+            .any(|consumer| (now..u64::MAX).contains(&consumer.next_at));
         self.looked_at = if is_set_back { u64::MAX } else { now };
         for (number, lane) in lanes {
             let place = &mut self.places[number % LANES];
             if *place == NONE {
-                *place = self.taps.len() as u8;
-                self.taps.push(Tap::new(lane));
+                *place = self.consumers.len() as u8;
+                self.consumers.push(Consumer::new(lane));
             }
-            self.taps[usize::from(*place)].look();
+            self.consumers[usize::from(*place)].look();
         }
         self.until = 0;
     }
@@ -117,12 +117,12 @@ impl<'a> Merge<'a> {
             let most = if self.waiting.is_empty() { *left } else { 1 };
             let mut rest = most;
             let until = self.until.min(before);
-            let why = match self.taps.get(self.current) {
+            let why = match self.consumers.get(self.current) {
                 None => Stop::Until,
-                Some(tap) => {
-                    let mut tap = *tap;
-                    let why = tap.deliver(until, &mut rest, sink, |id| self.has_come_out(id));
-                    self.taps[self.current] = tap;
+                Some(consumer) => {
+                    let mut consumer = *consumer;
+                    let why = consumer.deliver(until, &mut rest, sink, |id| self.has_come_out(id));
+                    self.consumers[self.current] = consumer;
                     why
                 }
             };
@@ -136,8 +136,8 @@ impl<'a> Merge<'a> {
             }
             match why {
                 Stop::Broken => return ControlFlow::Break(()),
-                Stop::Until if !self.choose() || self.taps[self.current].next_at >= before => {
-                    self.taps.iter_mut().for_each(Tap::give_back);
+                Stop::Until if !self.choose() || self.consumers[self.current].next_at >= before => {
+                    self.consumers.iter_mut().for_each(Consumer::give_back);
                     return ControlFlow::Continue(());
                 }
                 _ => {}
@@ -151,9 +151,9 @@ impl<'a> Merge<'a> {
     fn has_come_out(&self, id: u64) -> bool {
         let place = self.places[lane_of(id)];
         let last = self
-            .taps
+            .consumers
             .get(usize::from(place))
-            .map_or(0, |tap| tap.last_id);
+            .map_or(0, |consumer| consumer.last_id);
         id <= last || id <= self.inherited
     }
 
@@ -173,12 +173,12 @@ impl<'a> Merge<'a> {
     #[inline(never)]
     fn choose(&mut self) -> bool {
         let (mut first, mut second) = (u64::MAX, u64::MAX);
-        for (place, tap) in self.taps.iter().enumerate() {
-            if tap.next_at < first {
-                (first, second) = (tap.next_at, first);
+        for (place, consumer) in self.consumers.iter().enumerate() {
+            if consumer.next_at < first {
+                (first, second) = (consumer.next_at, first);
                 self.current = place;
             } else {
-                second = second.min(tap.next_at);
+                second = second.min(consumer.next_at);
             }
         }
         // The first event comes out in any case.
@@ -193,20 +193,20 @@ impl<'a> Merge<'a> {
     /// Returns true if more than half of a lane waits to be taken.
     #[must_use]
     pub fn is_half_full(&self) -> bool {
-        self.taps.iter().any(Tap::is_half_full)
+        self.consumers.iter().any(Consumer::is_half_full)
     }
 
     /// Returns the number of lanes that were looked at.
     #[must_use]
     pub fn known_lanes(&self) -> usize {
-        self.taps.len()
+        self.consumers.len()
     }
 
     /// Returns true if no event has come since the last look, in the known lanes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         // A waiting free comes out with its sample, and the sample's lane is not empty.
-        self.ready.is_empty() && self.taps.iter().all(Tap::is_empty)
+        self.ready.is_empty() && self.consumers.iter().all(Consumer::is_empty)
     }
 }
 
