@@ -285,7 +285,7 @@ fn settings_if_recording(
             b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
             path => path.to_vec(),
         };
-        diagnostics::note_for_next_log(format_args!(
+        diagnostics::put_notice_for_next_log(format_args!(
             "{} allocates through {} of another allocator; those blocks are not recorded (malloc still is)",
             String::from_utf8_lossy(&caller),
             function.to_string_lossy()
@@ -324,7 +324,7 @@ fn tap_allocators(settings: &mut Settings, owns_malloc: bool) -> Option<String> 
         match outcome {
             TapOutcome::Tapped(what) => settings.tapped.push(what),
             TapOutcome::RefusedMalloc(why) => why_not = Some(why),
-            TapOutcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
+            TapOutcome::Refused(why) => diagnostics::put_notice_for_next_log(format_args!(
                 "blocks of {why}; they are not recorded"
             )),
         }
@@ -334,7 +334,7 @@ fn tap_allocators(settings: &mut Settings, owns_malloc: bool) -> Option<String> 
 
 /// Reports that jemalloc serves the program, although its own allocator was to.
 fn notice_without_next() {
-    diagnostics::note_for_next_log(format_args!(
+    diagnostics::put_notice_for_next_log(format_args!(
         "HEAPPROF_ALLOCATOR=program: no library behind libheapprof.so defines malloc, calloc, \
          realloc, free and posix_memalign; jemalloc serves the program"
     ));

@@ -43,7 +43,7 @@ pub(crate) fn redirect_messages() {
             return; // jemalloc continues, and the caller gets a null
         }
         // Allocates nothing: jemalloc may hold its locks.
-        diagnostics::note(format_args!("{}", words.trim_ascii().escape_ascii()));
+        diagnostics::put_notice(format_args!("{}", words.trim_ascii().escape_ascii()));
     }
     // SAFETY: a variable that jemalloc reads before each message. No other thread runs yet, or its
     // messages may be lost.

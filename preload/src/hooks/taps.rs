@@ -120,7 +120,7 @@ fn note_absent_modules() {
             false => named.is_in(module.path().to_bytes()),
         };
         if !link_map::modules().any(is_there) {
-            diagnostics::note_for_next_log(format_args!(
+            diagnostics::put_notice_for_next_log(format_args!(
                 "HEAPPROF_TAP names {}, which is not loaded at the start: its functions are \
                  recorded when the program opens it by a path",
                 named.module()

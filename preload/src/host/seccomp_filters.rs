@@ -260,12 +260,12 @@ fn end_recording_now(what: &str) {
     while !seats::are_idle() && clock::now_ns() < deadline {
         sys::sleep_ns(20_000);
     }
-    let note = || notice!("the program {what}; recording ends here, the program runs on");
+    let report = || notice!("the program {what}; recording ends here, the program runs on");
     if let Some(session) = session::current() {
-        note();
+        report();
         writer::end_recording(session);
     } else if let Some(mut writer) = session_start::take_pending() {
-        note();
+        report();
         let mask = sys::block_signals();
         writer.finish(None, EndReason::GaveUp);
         sys::restore_signals(mask);

@@ -234,17 +234,17 @@ impl Write for Text<'_> {
     }
 }
 
-/// Tells something about the recording: in the log if there is one, otherwise on standard error.
-pub(crate) fn note(words: std::fmt::Arguments<'_>) {
+/// Puts a notice into the log if there is one; otherwise prints it on standard error.
+pub(crate) fn put_notice(words: std::fmt::Arguments<'_>) {
     if HAS_LOG.load(Ordering::Acquire) {
-        note_for_next_log(words);
+        put_notice_for_next_log(words);
     } else {
         line(words);
     }
 }
 
 /// The same while the log is still to be made. Nothing is allocated.
-pub(crate) fn note_for_next_log(words: std::fmt::Arguments<'_>) {
+pub(crate) fn put_notice_for_next_log(words: std::fmt::Arguments<'_>) {
     if is_verbose() {
         line(words);
     }
@@ -296,6 +296,6 @@ macro_rules! say {
     ($($words:tt)*) => { $crate::os::diagnostics::line(format_args!($($words)*)) };
 }
 macro_rules! notice {
-    ($($words:tt)*) => { $crate::os::diagnostics::note(format_args!($($words)*)) };
+    ($($words:tt)*) => { $crate::os::diagnostics::put_notice(format_args!($($words)*)) };
 }
 pub(crate) use {notice, say};

@@ -75,7 +75,7 @@ pub(crate) fn give_up(why: fmt::Arguments<'_>) {
     static HAS_GIVEN_UP: AtomicBool = AtomicBool::new(false);
     set(Phase::Off);
     if !HAS_GIVEN_UP.swap(true, Ordering::Relaxed) {
-        diagnostics::note(why);
+        diagnostics::put_notice(why);
     }
 }
 

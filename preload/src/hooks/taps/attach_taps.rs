@@ -97,13 +97,15 @@ pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Vec<String>, String
                 match outcome {
                     TapOutcome::Tapped(_) => {}
                     TapOutcome::RefusedMalloc(why) => refused = Some(why),
-                    TapOutcome::Refused(why) => diagnostics::note_for_next_log(format_args!(
+                    TapOutcome::Refused(why) => diagnostics::put_notice_for_next_log(format_args!(
                         "blocks of {why}; they are not recorded"
                     )),
-                    TapOutcome::RefusedLoader(why) => diagnostics::note_for_next_log(format_args!(
-                        "allocators in libraries that the program opens from here on are not \
+                    TapOutcome::RefusedLoader(why) => {
+                        diagnostics::put_notice_for_next_log(format_args!(
+                            "allocators in libraries that the program opens from here on are not \
                          recorded: {why}"
-                    )),
+                        ))
+                    }
                 }
             }
         }

@@ -127,7 +127,7 @@ fn follow(has_missed: bool) -> bool {
         let outcomes = attached.tap(module, Some(&change));
         for notice in outcomes.iter().filter_map(TapOutcome::notice_for_library) {
             if told.len() < MOST_NOTICES && !told.contains(&notice) {
-                diagnostics::note(format_args!("{notice}"));
+                diagnostics::put_notice(format_args!("{notice}"));
                 told.push(notice);
             }
         }
@@ -172,7 +172,7 @@ pub(crate) fn note_untapped() {
     });
     for outcome in untapped.iter().take(MOST_NOTICES) {
         if let TapOutcome::Refused(name) = outcome {
-            diagnostics::note(format_args!(
+            diagnostics::put_notice(format_args!(
                 "blocks of {name} are not recorded: it was opened just when heapprof was attached; \
                  attach again while it is open"
             ));

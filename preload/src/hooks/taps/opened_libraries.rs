@@ -105,6 +105,6 @@ fn report(outcome: &TapOutcome) {
     if NOTICES.fetch_add(1, Ordering::Relaxed) < MOST_NOTICES
         && let Some(notice) = outcome.notice_for_library()
     {
-        diagnostics::note(format_args!("{notice}"));
+        diagnostics::put_notice(format_args!("{notice}"));
     }
 }

@@ -256,7 +256,7 @@ unsafe extern "C-unwind" fn tapped(
 fn note_unseen_blocks(function: &CStr) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     if !IS_TOLD.swap(true, Ordering::Relaxed) {
-        diagnostics::note(format_args!(
+        diagnostics::put_notice(format_args!(
             "blocks of {} are not recorded: their sizes are not known here",
             function.to_string_lossy()
         ));
@@ -268,7 +268,7 @@ fn note_unseen_blocks(function: &CStr) {
 fn note_unseen_frees(function: &CStr) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
     if !IS_TOLD.swap(true, Ordering::Relaxed) {
-        diagnostics::note(format_args!(
+        diagnostics::put_notice(format_args!(
             "{} frees blocks at once, which are not known here: they are shown as in use",
             function.to_string_lossy()
         ));

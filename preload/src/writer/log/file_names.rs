@@ -113,7 +113,7 @@ fn is_transient(errno: &Errno) -> bool {
 fn report_transient(base: &[u8], errno: &Errno) -> NoLog {
     static IS_REPORTED: AtomicBool = AtomicBool::new(false);
     if !IS_REPORTED.swap(true, Ordering::Relaxed) {
-        diagnostics::note_for_next_log(format_args!(
+        diagnostics::put_notice_for_next_log(format_args!(
             "cannot create {}.heaplog: {errno}; recording begins when there is a descriptor",
             String::from_utf8_lossy(base)
         ));
@@ -127,7 +127,7 @@ fn report_kept_files(base: &[u8], used: &[u8], verbose: bool) {
     let mut log = base.to_vec();
     log.extend_from_slice(b".heaplog");
     if verbose || !owner_lives(&log) {
-        diagnostics::note_for_next_log(format_args!(
+        diagnostics::put_notice_for_next_log(format_args!(
             "HEAPPROFILE: {}.* exists and is kept; recording to {}.*",
             String::from_utf8_lossy(base),
             String::from_utf8_lossy(used)

@@ -280,7 +280,7 @@ impl Output {
                         self.waiting = bytes.to_vec();
                     }
                     if self.retry_full_ns == 0 {
-                        diagnostics::note_for_next_log(format_args!(
+                        diagnostics::put_notice_for_next_log(format_args!(
                             "cannot write {}: {error}; the records wait in memory for room",
                             self.log.path()
                         ));
@@ -301,7 +301,7 @@ impl Output {
         counters::LOST_LOG_BYTES.add(lost as u64);
         let path = self.log.path();
         let words = format!("cannot write {path}: {error}; the log ends here, the program runs on");
-        diagnostics::note_for_next_log(format_args!("{words}"));
+        diagnostics::put_notice_for_next_log(format_args!("{words}"));
         self.log_notices();
         self.failed = true;
         diagnostics::set_has_log(false);
