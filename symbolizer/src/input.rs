@@ -21,7 +21,7 @@ use memmap2::Mmap;
 
 use crate::access::Access;
 use crate::analysis::moment::MomentError;
-use crate::analysis::view::{Reading, View, ViewError, profile_of_view};
+use crate::analysis::view::{ReadRequest, View, ViewError, profile_of_view};
 use crate::compressed::{Damaged, PlainError, PlainFile};
 use crate::join;
 use crate::memory;
@@ -376,11 +376,11 @@ impl Input {
         extras: WantedExtras,
         progress: impl FnMut(u64),
     ) -> Result<Profile, InputError> {
-        let reading = Reading {
+        let request = ReadRequest {
             extras,
-            ..Reading::default()
+            ..ReadRequest::default()
         };
-        self.read_part(&reading, progress)
+        self.read_part(&request, progress)
     }
 
     /// Notes in an account that the file is compressed and damaged, which the bytes in it do not
@@ -432,17 +432,17 @@ impl Input {
     /// When it is damaged beyond use, or that part is not in it.
     pub fn read_part(
         &self,
-        reading: &Reading,
+        request: &ReadRequest,
         progress: impl FnMut(u64),
     ) -> Result<Profile, InputError> {
         memory::reading(&self.path);
         let path = || self.path.clone();
-        if self.is_log() || reading.view != View::Whole {
-            let profile = profile_of_view(self.log()?, reading, progress);
+        if self.is_log() || request.view != View::Whole {
+            let profile = profile_of_view(self.log()?, request, progress);
             let mut profile = profile.map_err(|error| self.view_error(error))?;
             note_life(&mut profile.run);
             self.note_damage(&mut profile.account);
-            if reading.mappings {
+            if request.mappings {
                 profile.show_mappings();
             }
             return Ok(profile);

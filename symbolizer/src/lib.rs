@@ -89,7 +89,7 @@ pub use analysis::timeline::memory_moments::MemoryMoment;
 pub use analysis::timeline::{
     Groups, Looks, Step, Surroundings, Timeline, timeline_of_log, timeline_with_surroundings,
 };
-pub use analysis::view::{Reading, View, ViewError, paired_difference_of_log, profile_of_view};
+pub use analysis::view::{ReadRequest, View, ViewError, paired_difference_of_log, profile_of_view};
 pub use compressed::{
     Damaged, PlainError, UnpackError, Unpacked, is_compressed, on_unpacking, pack, unpack,
 };

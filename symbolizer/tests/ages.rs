@@ -11,7 +11,8 @@ use heapprof_format::{Checkpoint, Encoder, FILE_HEADER, Passed, Record, Sums};
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::{
-    Metric, Moment, Reading, Symbols, View, WantedExtras, paired_difference_of_log, profile_of_view,
+    Metric, Moment, ReadRequest, Symbols, View, WantedExtras, paired_difference_of_log,
+    profile_of_view,
 };
 use proptest::prelude::*;
 
@@ -93,13 +94,13 @@ fn a_sampled_block_stands_for_as_many_as_ever() {
 #[test]
 fn every_form_shows_the_same_blocks() {
     let (log, _) = server(1);
-    let reading = Reading {
+    let request = ReadRequest {
         view: old(6 * S, moment("7s")),
         pasts: Some(Temporary::default()),
         extras: WantedExtras::ALL,
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+    let profile = profile_of_view(&log, &request, |_| {}).unwrap();
     let total = |allocated: bool| {
         let threads = profile.extras.threads.as_ref().unwrap();
         let totals = threads.iter().map(|thread| thread.row.totals);

@@ -12,7 +12,7 @@ use heapprof_format::{Alloc, Dump, Record, Start};
 use heapprof_symbolizer::export::Format;
 use heapprof_symbolizer::export::pprof::proto;
 use heapprof_symbolizer::{
-    Metric, Precision, Profile, Reading, Symbols, View, WantedExtras, merged, profile_of_dump,
+    Metric, Precision, Profile, ReadRequest, Symbols, View, WantedExtras, merged, profile_of_dump,
     profile_of_jemalloc, profile_of_log, profile_of_log_with, profile_of_view,
 };
 
@@ -498,12 +498,12 @@ fn dhat_ends_where_the_view_ends() {
     let block = log.alloc(stack, 1000); // at 1 ms
     log.wait(99_000_000);
     log.free(block); // at 101 ms
-    let reading = Reading {
+    let request = ReadRequest {
         view: View::At("11ms".into()),
         extras: WantedExtras::ALL,
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    let profile = profile_of_view(&log.end(), &reading, |_| {}).unwrap();
+    let profile = profile_of_view(&log.end(), &request, |_| {}).unwrap();
     let symbols = Symbols::none(&profile);
     let json: serde_json::Value =
         serde_json::from_str(&text(Format::Dhat, &profile, &symbols, Metric::InUseBytes)).unwrap();

@@ -13,7 +13,7 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
-    DumpTriggers, Groups, Heights, Input, Looks, Measure, Moment, Profile, Reading, Rows, View,
+    DumpTriggers, Groups, Heights, Input, Looks, Measure, Moment, Profile, ReadRequest, Rows, View,
     dumps_of_log, paired_difference_of_log, timeline_of_log,
 };
 
@@ -69,11 +69,11 @@ fn frees_what_it_inherited(child: &mut Encoder) {
 }
 
 fn past(input: &Input, temporary: Temporary) -> Profile {
-    let reading = Reading {
+    let request = ReadRequest {
         pasts: Some(temporary),
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    input.read_part(&reading, |_| {}).unwrap()
+    input.read_part(&request, |_| {}).unwrap()
 }
 
 #[test]
@@ -276,11 +276,11 @@ fn the_largest_heap_before_a_checkpoint_has_what_was_inherited() {
 fn frees_of_what_is_left_out_are_known_in_a_checkpoint_as_well() {
     let folder = folder();
     let input = Input::open(&child(folder.path(), |child| rotated(child, 10))).unwrap();
-    let reading = Reading {
+    let request = ReadRequest {
         without_inherited: true,
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    let account = input.read_part(&reading, |_| {}).unwrap().account;
+    let account = input.read_part(&request, |_| {}).unwrap().account;
     assert_eq!((account.inherited_elsewhere, account.unknown_frees), (1, 0));
 }
 

@@ -11,7 +11,7 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
-    Groups, Join, JoinError, Looks, Moment, Profile, Reading, Rows, View, profile_of_log,
+    Groups, Join, JoinError, Looks, Moment, Profile, ReadRequest, Rows, View, profile_of_log,
     profile_of_view, timeline_of_log,
 };
 use proptest::prelude::*;
@@ -349,11 +349,11 @@ proptest! {
             if ms < first || ms > last || detailed.is_some_and(|detailed| ms < detailed) {
                 continue;
             }
-            let reading = Reading {
+            let request = ReadRequest {
                 view: View::At(Moment::After((ms - first) * MS)),
-                ..Reading::default()
+                ..ReadRequest::default()
             };
-            let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+            let profile = profile_of_view(&log, &request, |_| {}).unwrap();
             prop_assert_eq!(found(&profile), expected(&processes, ms), "at {} ms", ms);
         }
         // The most at once is the most of any moment at which a block came.
@@ -502,11 +502,11 @@ fn what_cannot_be_joined_says_why() {
 #[test]
 fn what_goes_with_its_process_has_not_died() {
     let log = joined(&two());
-    let reading = Reading {
+    let request = ReadRequest {
         pasts: Some(Temporary::within(10 * S)),
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+    let profile = profile_of_view(&log, &request, |_| {}).unwrap();
     let temporary: u64 = profile
         .pasts
         .iter()
@@ -572,11 +572,11 @@ fn a_checkpoint_without_its_end_is_over_with_the_next_event() {
     log.given(&alloc(7, 8 * S));
     let log = joined(&[log.cut()]);
     let at = |seconds: u64| {
-        let reading = Reading {
+        let request = ReadRequest {
             view: View::At(Moment::After(seconds * S)),
-            ..Reading::default()
+            ..ReadRequest::default()
         };
-        let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+        let profile = profile_of_view(&log, &request, |_| {}).unwrap();
         assert_eq!(profile.account.remarks, Vec::<String>::new());
         profile.numbers().in_use_bytes
     };

@@ -8,7 +8,7 @@ use heapprof_symbolizer::export::otlp::proto::{ProfilesData, ProfilesDictionary,
 use heapprof_symbolizer::export::otlp::{Resource, increment};
 use heapprof_symbolizer::export::{Format, Increment};
 use heapprof_symbolizer::{
-    Metric, Numbers, Profile, Reading, Symbols, Temporary, profile_of_log, profile_of_view,
+    Metric, Numbers, Profile, ReadRequest, Symbols, Temporary, profile_of_log, profile_of_view,
 };
 use prost::Message;
 
@@ -133,11 +133,11 @@ fn a_profile_with_pasts_has_a_profile_for_each_of_its_sums() {
     let stack = log.stack(&[0x40_1000]);
     let id = log.alloc(stack, 40);
     log.free(id);
-    let reading = Reading {
+    let request = ReadRequest {
         pasts: Some(Temporary::default()),
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    let profile = profile_of_view(&log.end(), &reading, |_| ()).expect("a log");
+    let profile = profile_of_view(&log.end(), &request, |_| ()).expect("a log");
     let data = otlp(&profile, &Symbols::none(&profile), Metric::InUseBytes);
     keeps_the_rules(&data);
     let strings = &data.dictionary.as_ref().expect("a dictionary").string_table;

@@ -3,7 +3,7 @@
 use crate::common::history::{MS, S, STACKS, US, json, ok, own, play, server_file, steps};
 use crate::common::{LogBuilder, heapprof, stderr, stdout};
 use heapprof_symbolizer::Temporary;
-use heapprof_symbolizer::{Reading, profile_of_view};
+use heapprof_symbolizer::{ReadRequest, profile_of_view};
 use proptest::prelude::*;
 
 proptest! {
@@ -11,8 +11,9 @@ proptest! {
     fn the_past_of_any_history(steps in steps()) {
         const WITHIN: u64 = 10 * MS;
         let (log, truth) = play(&steps);
-        let reading = Reading { pasts: Some(Temporary::within(WITHIN)), ..Reading::default() };
-        let profile = profile_of_view(&log, &reading, |_| {}).unwrap();
+        let pasts = Some(Temporary::within(WITHIN));
+        let request = ReadRequest { pasts, ..ReadRequest::default() };
+        let profile = profile_of_view(&log, &request, |_| {}).unwrap();
         prop_assert_eq!(profile.pasts.len(), profile.rows.len());
         let peak_record = truth.peak_record();
         for stack in 0..STACKS {

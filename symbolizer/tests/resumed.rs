@@ -16,7 +16,7 @@ use heapprof_format::{
 };
 use heapprof_symbolizer::Temporary;
 use heapprof_symbolizer::{
-    Measure, Metric, Moment, Profile, Reading, View, ViewError, WantedExtras,
+    Measure, Metric, Moment, Profile, ReadRequest, View, ViewError, WantedExtras,
     paired_difference_of_log, profile_of_view,
 };
 
@@ -121,16 +121,16 @@ fn after(tenths: u64) -> Moment {
 }
 
 fn read(log: &[u8], view: View, pasts: bool) -> Profile {
-    let reading = Reading {
+    let request = ReadRequest {
         view,
         pasts: pasts.then(|| Temporary::within(S)),
         extras: WantedExtras {
             threads: true,
             ..WantedExtras::default()
         },
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    profile_of_view(log, &reading, |_| {}).unwrap()
+    profile_of_view(log, &request, |_| {}).unwrap()
 }
 
 fn sums(profile: &Profile) -> [u64; 4] {
@@ -166,11 +166,11 @@ fn each_view_counts_what_it_says() {
             assert_eq!(by_thread, expected[3], "{view:?}");
         }
     }
-    let reading = Reading {
+    let request = ReadRequest {
         view: at(49),
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    let error = profile_of_view(&log, &reading, |_| {}).unwrap_err();
+    let error = profile_of_view(&log, &request, |_| {}).unwrap_err();
     assert!(matches!(error, ViewError::Moment(_)), "{error}");
 }
 

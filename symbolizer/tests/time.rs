@@ -8,7 +8,7 @@ use crate::common::{LogBuilder, heapprof, stderr, stdout, totals_line};
 use heapprof_core::Totals;
 use heapprof_format::{Checkpoint, Record};
 use heapprof_symbolizer::{
-    Groups, Heights, Looks, Moment, Reading, Rows, View, ViewError, WantedExtras, highest,
+    Groups, Heights, Looks, Moment, ReadRequest, Rows, View, ViewError, WantedExtras, highest,
     profile_of_log, profile_of_log_with, profile_of_view, timeline_of_log,
 };
 use proptest::prelude::*;
@@ -56,11 +56,11 @@ fn the_heap_at_any_moment_is_the_truth() {
         assert_eq!(at, truth.at(peak * MS), "{near}");
     }
     let far = View::At(moment("peak near 8s"));
-    let reading = Reading {
+    let request = ReadRequest {
         view: far,
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    let error = profile_of_view(&log, &reading, |_| {}).unwrap_err();
+    let error = profile_of_view(&log, &request, |_| {}).unwrap_err();
     assert!(
         error.to_string().contains("the nearest is at 2.020000 s"),
         "{error}"
@@ -92,11 +92,11 @@ fn a_window_knows_the_frees_of_blocks_from_before_it() {
 fn moments_that_are_not_there_are_errors() {
     let (log, _) = server(1);
     let error = |view: View| {
-        let reading = Reading {
+        let request = ReadRequest {
             view,
-            ..Reading::default()
+            ..ReadRequest::default()
         };
-        profile_of_view(&log, &reading, |_| {}).unwrap_err()
+        profile_of_view(&log, &request, |_| {}).unwrap_err()
     };
     assert!(matches!(
         error(View::At(moment("11s"))),

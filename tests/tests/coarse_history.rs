@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use heapprof_format::{CoarseMoment, Reader, Record};
-use heapprof_symbolizer::{Ending, Input, Moment, Profile, Reading, View, profile_of_view};
+use heapprof_symbolizer::{Ending, Input, Moment, Profile, ReadRequest, View, profile_of_view};
 use heapprof_tests::{Finished, Json, Run};
 
 const BOUND: u64 = 64 << 10;
@@ -305,12 +305,12 @@ fn joined_logs_have_what_each_process_had() {
             return before.map(|it| it.bytes);
         }
         let view = View::At(Moment::After(own_ns.min(profile.run.duration_ns)));
-        let reading = Reading {
+        let request = ReadRequest {
             view,
-            ..Reading::default()
+            ..ReadRequest::default()
         };
         let log = inputs[process].log().expect("a log");
-        let then = profile_of_view(log, &reading, |_| ()).expect("a profile");
+        let then = profile_of_view(log, &request, |_| ()).expect("a profile");
         (own_ns < profile.run.duration_ns).then(|| then.totals().in_use.bytes())
     };
     let until_ns = joined.run.checkpoint.expect("both rotated").time_ns;

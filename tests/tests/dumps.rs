@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use heapprof_format::{Dump, Record};
-use heapprof_symbolizer::{Moment, Reading, View, profile_of_view};
+use heapprof_symbolizer::{Moment, ReadRequest, View, profile_of_view};
 use heapprof_tests::{Account, Finished, Log, Run};
 
 /// Takes steps: `+n` allocates a block of n bytes, `-` frees the oldest one.
@@ -388,11 +388,11 @@ fn a_dump_is_the_state_at_its_marker_in_the_log() {
         if names.iter().filter(|other| *other == name).count() > 1 {
             continue; // the first of them is meant
         }
-        let reading = Reading {
+        let request = ReadRequest {
             view: View::At(Moment::Marker(name.clone())),
-            ..Reading::default()
+            ..ReadRequest::default()
         };
-        let numbers = profile_of_view(&bytes, &reading, |_| ()).unwrap().numbers();
+        let numbers = profile_of_view(&bytes, &request, |_| ()).unwrap().numbers();
         let shown = Account {
             in_use_objects: numbers.in_use_objects,
             in_use_bytes: numbers.in_use_bytes,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use heapprof_format::Record;
 use heapprof_symbolizer::{
-    Amount, Confidence, Input, Measure, Metric, Moment, Profile, Reading, View,
+    Amount, Confidence, Input, Measure, Metric, Moment, Profile, ReadRequest, View,
 };
 use heapprof_symbolizer::{Lifetimes, Temporary};
 use heapprof_tests::{Account, Bounds, Finished, Lives, Log, Run};
@@ -272,12 +272,12 @@ fn recording_everything_what_was_temporary_wasted_held_and_grown_is_the_truth() 
 /// Returns a part of the log, with pasts.
 fn part(ran: &Finished, view: View, temporary: Temporary) -> Profile {
     let input = Input::open(&ran.folder().join("t.heaplog")).expect("a log");
-    let reading = Reading {
+    let request = ReadRequest {
         view,
         pasts: Some(temporary),
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    input.read_part(&reading, |_| {}).expect("a profile")
+    input.read_part(&request, |_| {}).expect("a profile")
 }
 
 fn at(ns: u64) -> View {

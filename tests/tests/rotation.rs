@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_core::Totals;
 use heapprof_format::{Counter, FILE_HEADER, Reader, Record};
-use heapprof_symbolizer::{Ending, Input, Moment, Profile, Reading, View};
+use heapprof_symbolizer::{Ending, Input, Moment, Profile, ReadRequest, View};
 use heapprof_tests::{Finished, Run, notes};
 
 const BOUND: u64 = 256 << 10;
@@ -161,11 +161,11 @@ fn what_is_before_the_oldest_segment_is_refused_and_what_is_after_is_exact() {
     let whole = input.read(|_| ()).unwrap();
     let begins_ns = whole.run.checkpoint.unwrap().time_ns;
     let part = |view: View| {
-        let reading = Reading {
+        let request = ReadRequest {
             view,
-            ..Reading::default()
+            ..ReadRequest::default()
         };
-        input.read_part(&reading, |_| ())
+        input.read_part(&request, |_| ())
     };
     let error = part(View::At(Moment::After(begins_ns - 1000))).unwrap_err();
     assert!(

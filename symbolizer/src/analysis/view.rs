@@ -86,7 +86,7 @@ impl View {
 
 /// The part of a log to read, and what to keep of it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reading {
+pub struct ReadRequest {
     /// The events that count.
     pub view: View,
     /// True if pasts are wanted as well ([`Profile::pasts`]), and which freed blocks were
@@ -133,17 +133,17 @@ pub enum ViewError {
 /// When the log cannot be read, or the moments are not in it.
 pub fn profile_of_view(
     bytes: &[u8],
-    reading: &Reading,
+    request: &ReadRequest,
     mut progress: impl FnMut(u64),
 ) -> Result<Profile, ViewError> {
     let fold = |span| {
-        let fold = Fold::keeping(reading.extras)
-            .without_inherited(reading.without_inherited)
+        let fold = Fold::keeping(request.extras)
+            .without_inherited(request.without_inherited)
             .within(span);
-        match reading.pasts {
-            Some(temporary) if reading.view.has_past() || reading.pages => {
-                let fold = fold.with_pasts(temporary).with_numbers(reading.numbers);
-                if reading.courses {
+        match request.pasts {
+            Some(temporary) if request.view.has_past() || request.pages => {
+                let fold = fold.with_pasts(temporary).with_numbers(request.numbers);
+                if request.courses {
                     fold.with_courses()
                 } else {
                     fold
@@ -156,14 +156,14 @@ pub fn profile_of_view(
         each_record(bytes, &mut progress, &mut fold)?;
         Ok::<Profile, ViewError>(fold.finish())
     };
-    if reading.view == View::Whole && !reading.pages {
+    if request.view == View::Whole && !request.pages {
         return whole(fold(None));
     }
-    let finding = Fold::keeping(reading.view.wants());
-    let all = whole(finding.without_inherited(reading.without_inherited))?;
-    let find = |moment: &Moment| found(moment, &all, reading.among_several);
-    if reading.pages {
-        let (from, to) = match &reading.view {
+    let finding = Fold::keeping(request.view.wants());
+    let all = whole(finding.without_inherited(request.without_inherited))?;
+    let find = |moment: &Moment| found(moment, &all, request.among_several);
+    if request.pages {
+        let (from, to) = match &request.view {
             View::Whole => (&Moment::Start, &Moment::End),
             View::At(at) | View::Survivors { at, .. } => (&Moment::Start, at),
             View::Window(from, to) => (from, to),
@@ -177,21 +177,21 @@ pub fn profile_of_view(
         let (readings, end_ns) = (&all.run.page_readings, all.run.duration_ns);
         let pages = nearest(readings, to_ns, end_ns).ok_or(ViewError::NoPages)?;
         let span = forwards(Span {
-            survived_ns: reading.view.age_ns(),
+            survived_ns: request.view.age_ns(),
             ..Span::between(from, pages.cut())
         })?;
         let mut part = whole(fold(Some(span)).with_pages(pages))?;
         part.account = all.account;
         return Ok(part);
     }
-    let span = match &reading.view {
+    let span = match &request.view {
         View::Whole => None,
         View::At(at) | View::Survivors { at, .. } => match find(at)? {
             Found::In(to) => Some(Span {
-                survived_ns: reading.view.age_ns(),
+                survived_ns: request.view.age_ns(),
                 ..Span::between(Cut::Nothing, to)
             }),
-            Found::Over if !reading.view.has_past() => {
+            Found::Over if !request.view.has_past() => {
                 return Ok(all.without_rows(Outside::Over));
             }
             Found::NotBegun => return Ok(all.without_rows(Outside::NotBegun)),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::analysis::view::Reading;
+use crate::analysis::view::ReadRequest;
 use crate::input::Input;
 use crate::model::run::Ending;
 use crate::presence::{self, Began};
@@ -35,7 +35,7 @@ pub fn may_grow(file: &RegularFile, path: &Path) -> bool {
         return false;
     }
     let read =
-        Input::open_alone(path).and_then(|input| input.read_part(&Reading::default(), |_| {}));
+        Input::open_alone(path).and_then(|input| input.read_part(&ReadRequest::default(), |_| {}));
     let Ok(profile) = read else {
         return false; // no log that could be read
     };

@@ -1,7 +1,7 @@
 //! Measure: the number that a table or an exporter shows of each stack.
 //!
 //! It is one of the four metrics, or a number of the past. The latter need a log that is read with
-//! pasts ([`Reading`](crate::Reading)).
+//! pasts ([`ReadRequest`](crate::ReadRequest)).
 
 use std::fmt;
 

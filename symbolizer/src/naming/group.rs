@@ -55,7 +55,7 @@ pub enum By {
     /// The allocator that gave out the block.
     Allocator,
     /// The name of a mapping. Needs a profile read with
-    /// [`Reading::mappings`](crate::Reading::mappings).
+    /// [`ReadRequest::mappings`](crate::ReadRequest::mappings).
     Mapping,
     /// The value of a label of the program; see [`By::label`].
     Label(&'static str),

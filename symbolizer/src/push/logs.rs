@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use heapprof_format::Start;
 
-use crate::analysis::view::Reading;
+use crate::analysis::view::ReadRequest;
 use crate::export::Increment;
 use crate::input::{Input, InputError};
 use crate::memory;
@@ -308,11 +308,11 @@ impl Process {
     /// Hands on a log in a bundle.
     fn read_bundle(&mut self, taken: &mut impl FnMut(Grown)) -> Result<(), InputError> {
         let input = Input::open_alone(&self.path)?;
-        let reading = Reading {
+        let request = ReadRequest {
             without_inherited: self.has_parent,
-            ..Reading::default()
+            ..ReadRequest::default()
         };
-        let profile = input.read_part(&reading, |_| ())?;
+        let profile = input.read_part(&request, |_| ())?;
         self.has_ended = true;
         let end_ns = profile.run.duration_ns;
         taken(Grown {

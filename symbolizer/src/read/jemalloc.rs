@@ -33,7 +33,7 @@ pub(crate) fn is_jemalloc(bytes: &[u8]) -> bool {
 /// When it is malformed.
 pub fn profile_of_jemalloc(bytes: &[u8]) -> Result<Profile, JemallocError> {
     let text = String::from_utf8_lossy(bytes);
-    let mut reading = Reading::default();
+    let mut parser = Parser::default();
     let mut interval = 0;
     let mut in_mappings = false;
     let mut mapped = false;
@@ -48,8 +48,8 @@ pub fn profile_of_jemalloc(bytes: &[u8]) -> Result<Profile, JemallocError> {
             interval = number.ok_or(fail("expected `heap_v2/` and the sampling interval"))?;
         } else if in_mappings {
             match (Mapping::parse(line), line.strip_prefix("# ")) {
-                (Some(mapping), _) => reading.dump.mappings.push(mapping),
-                (None, Some(comment)) => reading.dump.comments.push(comment.into()),
+                (Some(mapping), _) => parser.dump.mappings.push(mapping),
+                (None, Some(comment)) => parser.dump.comments.push(comment.into()),
                 // Some kernels and sandboxes write what is no mapping.
                 (None, None) => {}
             }
@@ -58,7 +58,7 @@ pub fn profile_of_jemalloc(bytes: &[u8]) -> Result<Profile, JemallocError> {
         } else if let Some(frames) = line.strip_prefix('@') {
             let frames: Option<Vec<u64>> = frames.split_whitespace().map(address).collect();
             let frames = frames.ok_or(fail("malformed address in a stack"))?;
-            reading.begin(frames.into_iter().take(MAX_FRAMES).collect());
+            parser.begin(frames.into_iter().take(MAX_FRAMES).collect());
         } else if let Some(rest) = line.trim_start().strip_prefix('t') {
             let numbers = rest.split_once(": ").and_then(|(who, rest)| {
                 let (numbers, name) = four(rest)?;
@@ -74,12 +74,12 @@ pub fn profile_of_jemalloc(bytes: &[u8]) -> Result<Profile, JemallocError> {
                         .map_err(|_| fail("malformed thread number"))?,
                 ),
             };
-            reading.line(thread, numbers, name);
+            parser.line(thread, numbers, name);
         } else if !line.is_empty() && !line.starts_with('#') {
             return Err(fail("neither a stack nor its numbers"));
         }
     }
-    let mut profile = reading.finish(interval);
+    let mut profile = parser.finish(interval);
     if !mapped {
         profile
             .account
@@ -90,7 +90,7 @@ pub fn profile_of_jemalloc(bytes: &[u8]) -> Result<Profile, JemallocError> {
 }
 
 #[derive(Default)]
-struct Reading {
+struct Parser {
     dump: Dump,
     threads: Vec<Thread>,
     /// The line in the dump that belongs to the stack that is being read.
@@ -99,7 +99,7 @@ struct Reading {
     parts: Vec<(usize, u32, [u64; 4])>,
 }
 
-impl Reading {
+impl Parser {
     fn begin(&mut self, frames: Vec<u64>) {
         self.current = Some(self.dump.lines.len());
         self.dump.lines.push(DumpLine {

@@ -25,7 +25,7 @@ use crate::model::fork_remark::MISSING;
 use crate::model::fork_remark::REMARK;
 use crate::model::special_threads::BEFORE_THE_FORK;
 use crate::read::log::RecordSink as _;
-use heritage::{Heritage, Reading};
+use heritage::{Heritage, HeritageSink};
 
 /// Bytes of a frame; it has a largest length, and a record of a deep stack takes kilobytes.
 const FRAME_BYTES: usize = 1 << 20;
@@ -41,8 +41,8 @@ pub(crate) trait Log {
     /// The modules that it begins with.
     fn modules_at_start(&mut self) -> Vec<Module>;
 
-    /// Hands on its records, until the reading has enough.
-    fn read(&mut self, reading: &mut Reading<'_>);
+    /// Hands on its records, until the sink has enough.
+    fn read(&mut self, sink: &mut HeritageSink<'_>);
 }
 
 impl<Bytes: AsRef<[u8]>> Log for Bytes {
@@ -58,13 +58,13 @@ impl<Bytes: AsRef<[u8]>> Log for Bytes {
         modules_at_start((*self).as_ref())
     }
 
-    fn read(&mut self, reading: &mut Reading<'_>) {
+    fn read(&mut self, sink: &mut HeritageSink<'_>) {
         let Ok(mut reader) = Reader::new((*self).as_ref()) else {
             return;
         };
-        while !reading.has_enough() {
+        while !sink.has_enough() {
             match reader.next_record() {
-                Ok(Some(record)) => reading.take(record),
+                Ok(Some(record)) => sink.take(record),
                 Ok(None) => break,
                 Err(_) if reader.skip_damage().is_some() || reader.enter_cut_frame() => {}
                 Err(_) => break,
@@ -206,7 +206,7 @@ fn heritage<L: Log>(
             heritage = Heritage::default();
             continue;
         };
-        parent.read(&mut heritage.reading(fork.at_ns));
+        parent.read(&mut heritage.sink(fork.at_ns));
         match all.peek() {
             Some((next, place)) => {
                 log = open(place, &next.child);

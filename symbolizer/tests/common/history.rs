@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use heapprof_format::{
     Alloc, Encoder, EndReason, FILE_HEADER, Free, Record, Stack, Start, WalkEnd,
 };
-use heapprof_symbolizer::{Moment, Numbers, Profile, Reading, View, profile_of_view};
+use heapprof_symbolizer::{Moment, Numbers, Profile, ReadRequest, View, profile_of_view};
 use proptest::prelude::*;
 
 use super::{heapprof, stderr, stdout};
@@ -234,11 +234,11 @@ pub(crate) fn moment(text: &str) -> Moment {
 }
 
 pub(crate) fn view(log: &[u8], view: View) -> Profile {
-    let reading = Reading {
+    let request = ReadRequest {
         view,
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    profile_of_view(log, &reading, |_| {}).unwrap()
+    profile_of_view(log, &request, |_| {}).unwrap()
 }
 
 pub(crate) fn at(log: &[u8], text: &str) -> ByStack {

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::{Bundled, Bytes, Input, Profile, Reading, Symbols, write_bundle};
+use heapprof_symbolizer::{Bundled, Bytes, Input, Profile, ReadRequest, Symbols, write_bundle};
 
 use crate::cli::inputs::single_file::read;
 use crate::cli::options::symbols::SymbolArgs;
@@ -47,11 +47,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let out = Destination::or(args.output.as_ref(), &beside);
     out.refuse_terminal("a bundle")?;
     out.refuse_input([&args.file])?;
-    let reading = Reading {
+    let request = ReadRequest {
         view: args.time.view(),
-        ..Reading::default()
+        ..ReadRequest::default()
     };
-    let profile = read(&args.file, &reading)?;
+    let profile = read(&args.file, &request)?;
     let symbols = args.places.symbols(&args.file, &profile)?;
     let input = Input::open(&args.file)?;
     if let Some(path) = out.path().filter(|_| !args.overwrite) {

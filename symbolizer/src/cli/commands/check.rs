@@ -5,7 +5,7 @@ mod json;
 
 use std::path::PathBuf;
 
-use heapprof_symbolizer::{Printable, Profile, Reading, Symbols, WantedExtras, retain_stacks};
+use heapprof_symbolizer::{Printable, Profile, ReadRequest, Symbols, WantedExtras, retain_stacks};
 
 use crate::cli::inputs::source::Source;
 use crate::cli::options::limit::{Judgement, Verdict, judge};
@@ -74,14 +74,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if limits.is_empty() {
             continue;
         }
-        let mut profile = args.source.part(&Reading {
+        let mut profile = args.source.part(&ReadRequest {
             view: args.source.time.view(),
             pasts: (limits.iter())
                 .any(|it| it.measure.needs_pasts())
                 .then_some(DEFAULT_TEMPORARY),
             mappings: of_mappings,
             extras: WantedExtras::default(),
-            ..Reading::default()
+            ..ReadRequest::default()
         })?;
         for it in &limits {
             args.source.need_times(it.measure, &profile)?;

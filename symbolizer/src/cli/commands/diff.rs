@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
     By, Change, Comparability, Count, Cut, DiffGraph, DiffSite, Differences, Input, InputError,
-    Limit, Measure, Moment, Profile, Reading, Span, View, note_life, paired_difference_of_log,
+    Limit, Measure, Moment, Profile, ReadRequest, Span, View, note_life, paired_difference_of_log,
 };
 
 use crate::cli::inputs::single_file::read;
@@ -193,12 +193,12 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     let part = |file: &Path, i: usize| {
         let profile = read(
             file,
-            &Reading {
+            &ReadRequest {
                 view: views.get(i).or(views.last()).cloned().unwrap_or_default(),
                 pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
                 mappings: measure.is_mapped(),
                 pages: measure.is_of_pages(),
-                ..Reading::default()
+                ..ReadRequest::default()
             },
         )?;
         if measure.needs_pasts() && profile.pasts.is_empty() && !profile.rows.is_empty() {

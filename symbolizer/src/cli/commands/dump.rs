@@ -7,7 +7,7 @@ use heapprof_format::ReadError;
 use heapprof_symbolizer::export::{Format, Options};
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{
-    DumpTriggers, Input, Moment, Printable, Profile, Reading, Symbols, View, ViewError,
+    DumpTriggers, Input, Moment, Printable, Profile, ReadRequest, Symbols, View, ViewError,
     dumps_of_log, duration_ns,
 };
 
@@ -130,9 +130,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.every.contains(&DumpTrigger::Peak) {
         let mut profile = single_file::read(
             &args.file,
-            &Reading {
+            &ReadRequest {
                 view: View::At(Moment::Peak),
-                ..Reading::default()
+                ..ReadRequest::default()
             },
         )?;
         profile.run.reason = "the most bytes in use".into();

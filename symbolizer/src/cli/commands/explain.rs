@@ -6,8 +6,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    Bytes, Explanation, Input, Moment, PastNumbers, Printable, Profile, Reading, ResidentMemory,
-    SiteKey, Statement, View, ViewError, WantedExtras, cut_front, cut_function, note_life,
+    Bytes, Explanation, Input, Moment, PastNumbers, Printable, Profile, ReadRequest,
+    ResidentMemory, SiteKey, Statement, View, ViewError, WantedExtras, cut_front, cut_function,
+    note_life,
 };
 
 use crate::cli::inputs::process::log_of_named;
@@ -61,14 +62,14 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     input.log()?;
     let (mut profile, is_cut) = match args.at.as_deref() {
         Some(at) => {
-            let reading = Reading {
+            let request = ReadRequest {
                 view: View::At(Moment::from(at)),
                 pasts: Some(DEFAULT_TEMPORARY),
                 numbers: EXPLAINED,
                 courses: true,
-                ..Reading::default()
+                ..ReadRequest::default()
             };
-            (single_file::read_input(&file, &input, &reading)?, false)
+            (single_file::read_input(&file, &input, &request)?, false)
         }
         None => up_to_end_of_use(&file, &input)?,
     };

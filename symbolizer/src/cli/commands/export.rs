@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use heapprof_symbolizer::export::{Format, Options};
-use heapprof_symbolizer::{Confidence, PastNumbers, Reading};
+use heapprof_symbolizer::{Confidence, PastNumbers, ReadRequest};
 
 use crate::cli::inputs::source::Source;
 use crate::cli::options::choice::choice;
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if !shows_all {
         args.temporary.refuse_beside(measure)?;
     }
-    let mut profile = args.source.part(&Reading {
+    let mut profile = args.source.part(&ReadRequest {
         view: args.source.time.view(),
         pasts: (shows_all || measure.needs_pasts()).then(|| args.temporary.temporary()),
         numbers: match shows_all {
@@ -102,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         mappings: measure.is_mapped(),
         pages: measure.is_of_pages(),
         extras: format.wants(),
-        ..Reading::default()
+        ..ReadRequest::default()
     })?;
     args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;

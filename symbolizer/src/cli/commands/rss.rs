@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use heapprof_format::{MemoryField, MemoryReading};
 use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::{
-    Bytes, Input, InputError, Moment, Percent, Printable, Profile, Reading, ResidentMemory,
+    Bytes, Input, InputError, Moment, Percent, Printable, Profile, ReadRequest, ResidentMemory,
     Temporary, View, cut_front, has_blocks_in_mappings,
 };
 
@@ -78,10 +78,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = Input::open(&file)?;
     input.log()?;
     let moment = args.at.as_deref().map_or(Moment::End, Moment::from);
-    let view = |view| Reading {
+    let view = |view| ReadRequest {
         view,
         pasts: Some(Temporary::default()),
-        ..Reading::default()
+        ..ReadRequest::default()
     };
     let profile = single_file::read_input(&file, &input, &view(View::At(moment)))?;
     let requested_ns = profile.run.span.map_or(0, |span| span.to.time_ns());

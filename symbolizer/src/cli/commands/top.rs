@@ -7,7 +7,7 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
 use heapprof_symbolizer::{
-    By, Confidence, Count, Json, Limit, Measure, Metric, Profile, Reading, RecordingConditions,
+    By, Confidence, Count, Json, Limit, Measure, Metric, Profile, ReadRequest, RecordingConditions,
     Sites, Symbols, WantedExtras,
 };
 use serde::Serialize;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.temporary.refuse_beside(measure)?;
     args.source.time.age.refuse_beside(measure)?;
     let by = args.by;
-    let mut profile = args.source.part(&Reading {
+    let mut profile = args.source.part(&ReadRequest {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
         numbers: measure.past_numbers(),
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             threads: by.is_some_and(By::divides_rows),
             ..WantedExtras::default()
         },
-        ..Reading::default()
+        ..ReadRequest::default()
     })?;
     args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use heapprof_symbolizer::{
     By, Confidence, Count, Direction, LibraryFrames, Measure, Metric, Node, Pace, Percent,
-    Precision, Printable, Reading, Scale, Tree, WantedExtras, cut, cut_front, cut_function,
+    Precision, Printable, ReadRequest, Scale, Tree, WantedExtras, cut, cut_front, cut_function,
     cut_middle,
 };
 
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let what = format!("--metric {measure} is not known by {by}; leave out one of them");
         return Err(Failure::Senseless(what));
     }
-    let mut profile = args.source.part(&Reading {
+    let mut profile = args.source.part(&ReadRequest {
         view: args.source.time.view(),
         pasts: measure.needs_pasts().then(|| args.temporary.temporary()),
         numbers: measure.past_numbers(),
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             threads: by.divides_rows(),
             ..WantedExtras::default()
         },
-        ..Reading::default()
+        ..ReadRequest::default()
     })?;
     args.source.need_times(measure, &profile)?;
     let mut symbols = args.source.symbols(&profile)?;

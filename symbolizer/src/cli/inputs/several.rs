@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use heapprof_symbolizer::{
-    Ending, Input, InputError, Moment, Outside, Profile, Reading, View, merged, utc,
+    Ending, Input, InputError, Moment, Outside, Profile, ReadRequest, View, merged, utc,
 };
 
 use crate::cli::inputs::single_file::read_input;
@@ -43,25 +43,25 @@ pub(crate) struct Begin {
 }
 
 /// Reads that part of all files and adds it up.
-pub(crate) fn read(files: &[PathBuf], reading: &Reading) -> Result<Profile, Failure> {
+pub(crate) fn read(files: &[PathBuf], request: &ReadRequest) -> Result<Profile, Failure> {
     let files = different(files)?;
     let starts = files.iter().filter_map(|one| one.start);
     let first_ns = starts
         .map(|start| start.wall_ns)
         .filter(|&ns| ns != 0)
         .min();
-    let view = on_one_clock(&reading.view, first_ns);
+    let view = on_one_clock(&request.view, first_ns);
     let among_several = files.len() > 1;
     let mut parts = Vec::new();
     for mut one in files {
         one.find_inherited();
-        let reading = Reading {
+        let request = ReadRequest {
             view: view.clone(),
             among_several,
             without_inherited: one.has_parent,
-            ..reading.clone()
+            ..request.clone()
         };
-        let profile = read_input(&one.path, &one.input, &reading)?;
+        let profile = read_input(&one.path, &one.input, &request)?;
         parts.push((one.path.display().to_string(), profile));
     }
     refuse_no_time(&view, &parts)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use heapprof_format::ReadError;
 use heapprof_symbolizer::{
-    Input, LogPart, Midway, PastNumbers, Profile, Reading, View, ViewError, WantedExtras,
+    Input, LogPart, Midway, PastNumbers, Profile, ReadRequest, View, ViewError, WantedExtras,
     note_life, profile_of_log,
 };
 
@@ -15,22 +15,22 @@ use crate::cli::output::notes::{note_what_is_kept, note_what_is_wrong};
 use crate::cli::output::progress::Progress;
 
 /// Reads a part of a file. Notes say what a reader should know about the file itself.
-pub(crate) fn read(file: &Path, reading: &Reading) -> Result<Profile, Failure> {
-    read_input(file, &Input::open(file)?, reading)
+pub(crate) fn read(file: &Path, request: &ReadRequest) -> Result<Profile, Failure> {
+    read_input(file, &Input::open(file)?, request)
 }
 
 /// Reads a part of a file that was opened.
 pub(crate) fn read_input(
     file: &Path,
     input: &Input,
-    reading: &Reading,
+    request: &ReadRequest,
 ) -> Result<Profile, Failure> {
     let progress = Progress::bytes("reading", input.len());
-    let profile = input.read_part(reading, |offset| progress.at(offset));
+    let profile = input.read_part(request, |offset| progress.at(offset));
     progress.finish();
     let profile = profile?;
 
-    if reading.view != View::Whole || reading.pasts.is_some() {
+    if request.view != View::Whole || request.pasts.is_some() {
         note_what_is_kept(file, &profile);
     }
     note_what_is_wrong(file, &profile.account);

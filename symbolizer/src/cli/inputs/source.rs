@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::{Input, InputError, Measure, Profile, Reading, Symbols, WantedExtras};
+use heapprof_symbolizer::{
+    Input, InputError, Measure, Profile, ReadRequest, Symbols, WantedExtras,
+};
 
 use crate::cli::inputs::{joined, several, single_file};
 use crate::cli::options::symbols::SymbolArgs;
@@ -58,22 +60,22 @@ impl Source {
 
     /// The profile with the extras that an exporter wants.
     pub(crate) fn profile_with(&self, extras: WantedExtras) -> Result<Profile, Failure> {
-        self.part(&Reading {
+        self.part(&ReadRequest {
             view: self.time.view(),
             extras,
-            ..Reading::default()
+            ..ReadRequest::default()
         })
     }
 
     /// A part of the file; of several, added up.
-    pub(crate) fn part(&self, reading: &Reading) -> Result<Profile, Failure> {
+    pub(crate) fn part(&self, request: &ReadRequest) -> Result<Profile, Failure> {
         match &self.files[..] {
-            [file] => single_file::read(file, reading),
+            [file] => single_file::read(file, request),
             files if self.joined => {
                 let name = joined::name_of(files);
-                single_file::read_input(&name, &joined::joined(files, &name)?, reading)
+                single_file::read_input(&name, &joined::joined(files, &name)?, request)
             }
-            files => several::read(files, reading),
+            files => several::read(files, request),
         }
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use heapprof_format::{Module, Record, Start};
 
-use super::heritage::Reading;
+use super::heritage::HeritageSink;
 use super::{Fork, Log, is_remark_of_join, is_start_of_parent};
 use crate::access::Access;
 use crate::model::profile::Account;
@@ -124,8 +124,8 @@ impl Log for Tail {
         Head::of(self).modules
     }
 
-    fn read(&mut self, reading: &mut Reading<'_>) {
+    fn read(&mut self, sink: &mut HeritageSink<'_>) {
         self.rewind();
-        let _ = self.read_on(reading);
+        let _ = self.read_on(sink);
     }
 }

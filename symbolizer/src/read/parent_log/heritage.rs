@@ -103,8 +103,8 @@ impl Past {
     }
 }
 
-/// A log of an ancestor that is being read.
-pub(crate) struct Reading<'a> {
+/// The sink that adds the records of an ancestor's log to the heritage.
+pub(crate) struct HeritageSink<'a> {
     heritage: &'a mut Heritage,
     moment_ns: u64,
     /// When the log's process began.
@@ -113,13 +113,13 @@ pub(crate) struct Reading<'a> {
     is_over: bool,
 }
 
-impl Reading<'_> {
+impl HeritageSink<'_> {
     fn is_before(&self, time_ns: u64) -> bool {
         self.began_ns.saturating_add(time_ns) <= self.moment_ns
     }
 }
 
-impl RecordSink for Reading<'_> {
+impl RecordSink for HeritageSink<'_> {
     fn take(&mut self, record: Record) {
         if self.is_over {
             return;
@@ -175,8 +175,8 @@ impl Heritage {
     }
 
     /// Begins to read the next ancestor's log, up to a moment of the monotonic clock.
-    pub(super) fn reading(&mut self, moment_ns: u64) -> Reading<'_> {
-        Reading {
+    pub(super) fn sink(&mut self, moment_ns: u64) -> HeritageSink<'_> {
+        HeritageSink {
             heritage: self,
             moment_ns,
             began_ns: 0,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use heapprof_symbolizer::{Input, Profile, Reading};
+use heapprof_symbolizer::{Input, Profile, ReadRequest};
 
 use crate::cli::inputs::process::log_of_named;
 
@@ -62,7 +62,7 @@ pub(super) fn moments(words: &[OsString]) -> Vec<(String, String)> {
         let path = named.map_or_else(|| word.into(), |(log, _)| log);
         let len = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
         let input = (len.len() <= MOST_BYTES).then(|| Input::open(&path).ok())??;
-        let profile = input.read_part(&Reading::default(), |_| {}).ok()?;
+        let profile = input.read_part(&ReadRequest::default(), |_| {}).ok()?;
         Some(markers(&profile))
     });
     usual

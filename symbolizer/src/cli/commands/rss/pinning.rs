@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Count, Input, InputError, Measure, Moment, PinningSite, Printable, Reading,
-    Temporary, View, cut_function,
+    Bytes, Confidence, Count, Input, InputError, Measure, Moment, PinningSite, Printable,
+    ReadRequest, Temporary, View, cut_function,
 };
 
 use crate::cli::options::symbols::SymbolArgs;
@@ -21,15 +21,15 @@ const MOST: usize = 5;
 const INDENT: usize = 4;
 
 /// Asks for the blocks of at least an age, at the reading of pages that is nearest to a time.
-pub(super) fn at_pages(at_ns: u64, age_ns: u64) -> Reading {
-    Reading {
+pub(super) fn at_pages(at_ns: u64, age_ns: u64) -> ReadRequest {
+    ReadRequest {
         view: View::Survivors {
             age_ns,
             at: Moment::After(at_ns),
         },
         pasts: Some(Temporary::default()),
         pages: true,
-        ..Reading::default()
+        ..ReadRequest::default()
     }
 }
 

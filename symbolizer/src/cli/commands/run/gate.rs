@@ -1,6 +1,6 @@
 //! Gate: the limit of a run's memory.
 
-use heapprof_symbolizer::{Input, Limit, Profile, Reading};
+use heapprof_symbolizer::{Input, Limit, Profile, ReadRequest};
 
 use crate::cli::commands::run::Args;
 use crate::cli::commands::run::records::Records;
@@ -34,11 +34,11 @@ fn profile(
     args: &Args,
 ) -> Result<Option<Profile>, Failure> {
     let measure = args.metric.0;
-    let reading = Reading {
+    let request = ReadRequest {
         pasts: measure.needs_pasts().then_some(DEFAULT_TEMPORARY),
         mappings: measure.is_mapped(),
         pages: measure.is_of_pages(),
-        ..Reading::default()
+        ..ReadRequest::default()
     };
     let mut files = records.kept();
     files.extend(unsampled.of_children().cloned());
@@ -47,5 +47,5 @@ fn profile(
         [log] => Input::open(log)?,
         files => joined::joined(files, &joined::name_of(files))?,
     };
-    Ok(Some(input.read_part(&reading, |_| {})?))
+    Ok(Some(input.read_part(&request, |_| {})?))
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{
-    By, Bytes, Confidence, Input, Metric, Part, Printable, Profile, Reading, Sites, Symbols,
+    By, Bytes, Confidence, Input, Metric, Part, Printable, Profile, ReadRequest, Sites, Symbols,
     WantedExtras,
 };
 
@@ -140,17 +140,17 @@ pub(super) fn profile(
 ) -> Result<Option<Profile>, Failure> {
     let mut files = records.kept();
     files.extend(unsampled.of_children().cloned());
-    let reading = Reading {
+    let request = ReadRequest {
         extras: WantedExtras {
             threads: files.len() > 1,
             ..WantedExtras::default()
         },
-        ..Reading::default()
+        ..ReadRequest::default()
     };
     match &files[..] {
         [] => Ok(None),
         [log] => Ok(Some(Input::open(log)?.read(|_| {})?)),
-        files => several::read(files, &reading).map(Some),
+        files => several::read(files, &request).map(Some),
     }
 }
 
