@@ -418,7 +418,7 @@ impl Writer {
         let (mut last_event, mut last_flush, mut last_counters) = (start, start, start);
         let mut logged_count = 0;
         let mut last_maintenance = 0;
-        let mut jit_ranges_reader = jit_ranges::ReadSchedule::new();
+        let mut jit_range_scans = jit_ranges::ScanSchedule::new();
         let mut idle_purge = IdlePurge::Inactive;
         self.log_modules();
         while !request_word::is_asked(FINISH | END) {
@@ -494,7 +494,7 @@ impl Writer {
                 dump_signal::check_disposition();
                 last_maintenance = now;
             }
-            let is_reading = jit_ranges_reader.read_if_due(now);
+            let is_scanning = jit_range_scans.scan_if_due(now);
             if self.read_pages(session) {
                 continue;
             }
@@ -502,7 +502,7 @@ impl Writer {
                 let _ = self.write_dump_chunk(); // the failure has been reported
                 continue;
             }
-            if drained == BATCH || is_reading {
+            if drained == BATCH || is_scanning {
                 continue; // there is more
             }
             if drained == 0 && last_thread::is_program_gone() {
@@ -517,7 +517,7 @@ impl Writer {
                 true => counters_due.min(idle_purge.due_ns()),
                 // If idle, it waits for the next walk, whose sample wakes the writer like any
                 // other.
-                false => jit_ranges_reader.due_ns(),
+                false => jit_range_scans.due_ns(),
             };
             self.wait(session, now, idle, next_due_ns);
         }

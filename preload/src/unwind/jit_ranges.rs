@@ -23,14 +23,14 @@ use crate::state::wakeup;
 /// is allocated by the kernel once it is used.
 const MAX_RANGES: usize = 1 << 10;
 
-/// Time between two readings if a walk waits for one, at first and at most. It doubles after each
-/// reading without news.
+/// Time between two scans if a walk waits for one, at first and at most. It doubles after each
+/// scan without news.
 const WAIT_NS: u64 = 20_000_000;
 const LONGEST_WAIT_NS: u64 = 1_000_000_000;
-/// Time between two readings if no walk waits.
+/// Time between two scans if no walk waits.
 const IDLE_WAIT_NS: u64 = 1_000_000_000;
-/// Time between two readings for each byte of the list: a hundred times the cost of reading it. The
-/// time that a reading took is not usable instead, because our thread may have been off its
+/// Time between two scans for each byte of the list: a hundred times the cost of reading it. The
+/// time that a scan took is not usable instead, because our thread may have been off its
 /// processor.
 const WAIT_NS_A_BYTE: u64 = 2_000;
 /// Chunks of the list that are read at once.
@@ -45,25 +45,25 @@ static VERSION: AtomicU64 = AtomicU64::new(0);
 /// A walk has queried the ranges. Hits count, too, because the code may be gone, and data may be in
 /// its place.
 static QUERIED: AtomicBool = AtomicBool::new(false);
-/// A query has missed since the last reading began. The first such query has woken the writer.
+/// A query has missed since the last scan began. The first such query has woken the writer.
 static MISSED: AtomicBool = AtomicBool::new(false);
 
-/// The schedule of readings, in the writer.
-pub(crate) struct ReadSchedule {
-    /// Earliest time of the next reading if a walk waits for it.
+/// The schedule of scans, in the writer.
+pub(crate) struct ScanSchedule {
+    /// Earliest time of the next scan if a walk waits for it.
     next_ns: u64,
     wait_ns: u64,
-    /// Earliest time of the next reading if queries only hit.
+    /// Earliest time of the next scan if queries only hit.
     next_idle_ns: u64,
-    /// A walk waits for the present reading.
+    /// A walk waits for the present scan.
     is_missed: bool,
-    reading: Option<Reading>,
+    scan: Option<ListScan>,
 }
 
 /// Returns true if `address` is known to be in executable memory.
 pub(crate) fn contains(address: u64) -> bool {
     if !QUERIED.load(Ordering::Relaxed) {
-        QUERIED.store(true, Ordering::Relaxed); // so other processors' caches change once a reading
+        QUERIED.store(true, Ordering::Relaxed); // so other processors' caches change once a scan
     }
     let found = find(address);
     if found == Some(false)
@@ -88,18 +88,18 @@ fn find(address: u64) -> Option<bool> {
     is_one.then_some(found)
 }
 
-impl ReadSchedule {
-    pub(crate) fn new() -> ReadSchedule {
-        ReadSchedule {
+impl ScanSchedule {
+    pub(crate) fn new() -> ScanSchedule {
+        ScanSchedule {
             next_ns: 0,
             wait_ns: WAIT_NS,
             next_idle_ns: 0,
             is_missed: false,
-            reading: None,
+            scan: None,
         }
     }
 
-    /// Returns the time at which a reading is due for a waiting walk, or the maximum if no walk
+    /// Returns the time at which a scan is due for a waiting walk, or the maximum if no walk
     /// waits.
     pub(crate) fn due_ns(&self) -> u64 {
         match MISSED.load(Ordering::Relaxed) {
@@ -108,29 +108,29 @@ impl ReadSchedule {
         }
     }
 
-    /// In each round of the writer: reads a chunk of the list, if a reading is due. Returns true if
+    /// In each round of the writer: reads a chunk of the list, if a scan is due. Returns true if
     /// more chunks follow.
-    pub(crate) fn read_if_due(&mut self, now_ns: u64) -> bool {
-        if self.reading.is_none() {
+    pub(crate) fn scan_if_due(&mut self, now_ns: u64) -> bool {
+        if self.scan.is_none() {
             let next_ns = self.due_ns().min(self.next_idle_ns);
             if now_ns < next_ns {
                 return false;
             }
-            // Cleared before the reading: code that is missed from now on may be mapped after its
+            // Cleared before the scan: code that is missed from now on may be mapped after its
             // line was read.
             let is_queried = QUERIED.swap(false, Ordering::Relaxed);
             self.is_missed = MISSED.swap(false, Ordering::Relaxed);
             if !is_queried && !self.is_missed {
                 return false;
             }
-            self.reading = procfs::mappings().map(Reading::of);
+            self.scan = procfs::mappings().map(ListScan::of);
         }
-        if let Some(reading) = &mut self.reading
-            && reading.read_chunks()
+        if let Some(scan) = &mut self.scan
+            && scan.read_chunks()
         {
             return true;
         }
-        let (ranges, bytes) = self.reading.take().map_or((vec![], 0), Reading::finish);
+        let (ranges, bytes) = self.scan.take().map_or((vec![], 0), ListScan::finish);
         if replace(&ranges) {
             self.wait_ns = WAIT_NS;
         } else if self.is_missed {
@@ -143,9 +143,9 @@ impl ReadSchedule {
     }
 }
 
-/// A reading of the kernel's list in chunks. Between two chunks the writer does work that hooks may
+/// A scan of the kernel's list in chunks. Between two chunks the writer does work that hooks may
 /// wait for, because a long list takes longer than that work can wait.
-struct Reading {
+struct ListScan {
     file: File,
     bytes: u64,
     /// The start of an incomplete line.
@@ -157,9 +157,9 @@ struct Reading {
     is_useless: bool,
 }
 
-impl Reading {
-    fn of(file: File) -> Reading {
-        Reading {
+impl ListScan {
+    fn of(file: File) -> ListScan {
+        ListScan {
             file,
             bytes: 0,
             rest: Vec::new(),
