@@ -26,7 +26,7 @@ use crate::compressed::{Damaged, PlainError, PlainFile};
 use crate::join;
 use crate::memory;
 use crate::model::extras::WantedExtras;
-use crate::model::profile::{Account, Profile};
+use crate::model::profile::{LogAccount, Profile};
 use crate::read::dump::profile_of_dump;
 use crate::read::jemalloc::{JemallocError, is_jemalloc, profile_of_jemalloc};
 use crate::read::life::note_life;
@@ -385,7 +385,7 @@ impl Input {
 
     /// Notes in an account that the file is compressed and damaged, which the bytes in it do not
     /// say.
-    pub fn note_damage(&self, account: &mut Account) {
+    pub fn note_damage(&self, account: &mut LogAccount) {
         account.note_damaged_file(self.damage);
     }
 

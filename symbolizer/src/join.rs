@@ -38,7 +38,7 @@ use heapprof_core::NumberMap;
 use heapprof_format::{ReadError, Reader, Record};
 
 use crate::analysis::merge::Merge;
-use crate::model::profile::Account;
+use crate::model::profile::LogAccount;
 use crate::model::special_threads::BEFORE_THE_FORK;
 use crate::read::fold::Fold;
 use crate::read::log::{Records, each_record};
@@ -97,7 +97,7 @@ impl<'a> Join<'a> {
         bytes: &'a [u8],
         without_inherited: bool,
         mut progress: impl FnMut(u64),
-    ) -> Result<Account, JoinError> {
+    ) -> Result<LogAccount, JoinError> {
         let mut fold = Fold::new().without_inherited(without_inherited);
         each_record(bytes, &mut progress, &mut fold)?;
         let start = start_of(bytes).ok_or(JoinError::NoStart)?;

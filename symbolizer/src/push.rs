@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A message has what a process allocated since its message before, and what it has in use now. So
-//! all messages of a process add up to the totals of its log. The [`Account`] counts each message
-//! that does not arrive (Law 10). The profiled process does nothing for it.
+//! all messages of a process add up to the totals of its log. The [`DeliveryAccount`] counts each
+//! message that does not arrive (Law 10). The profiled process does nothing for it.
 //!
 //! Imports: `memory`, `presence`, `model`, `read`, `naming`, `analysis`, `export`, `input`.
 //!
@@ -23,7 +23,7 @@ mod message;
 mod queue;
 mod receiver;
 
-pub use account::{Account, Cause, Weight};
+pub use account::{Cause, DeliveryAccount, Weight};
 pub use delivery::Delivery;
 pub use logs::{Grown, Logs};
 pub use message::{Message, Protocol, Subject, message_of};

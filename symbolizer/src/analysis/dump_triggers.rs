@@ -6,7 +6,7 @@
 
 use heapprof_format::{Alloc, Free, ReadError, Record};
 
-use crate::model::profile::{Account, Profile};
+use crate::model::profile::{LogAccount, Profile};
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
 use crate::read::log::{RecordSink, each_record};
@@ -33,7 +33,7 @@ pub fn dumps_of_log<E: From<ReadError>>(
     bytes: &[u8],
     occasions: DumpTriggers,
     dump: impl FnMut(Profile) -> Result<(), E>,
-) -> Result<Account, E> {
+) -> Result<LogAccount, E> {
     let mut watch = Watch {
         occasions,
         fold: Fold::new(),
@@ -47,7 +47,7 @@ pub fn dumps_of_log<E: From<ReadError>>(
             every => every,
         },
         failed: None,
-        account: Account::default(),
+        account: LogAccount::default(),
     };
     each_record(bytes, &mut |_| {}, &mut watch)?;
     watch.failed.map_or(Ok(watch.account), Err)
@@ -64,7 +64,7 @@ struct Watch<F, E> {
     has_begun: bool,
     next_ns: u64,
     failed: Option<E>,
-    account: Account,
+    account: LogAccount,
 }
 
 impl<E, F: FnMut(Profile) -> Result<(), E>> Watch<F, E> {
@@ -169,7 +169,7 @@ impl<E, F: FnMut(Profile) -> Result<(), E>> RecordSink for Watch<F, E> {
         }
     }
 
-    fn account(&mut self, account: Account) {
+    fn account(&mut self, account: LogAccount) {
         self.account = account;
     }
 }

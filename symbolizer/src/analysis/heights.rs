@@ -9,7 +9,7 @@ use heapprof_format::{Event, ReadError, Record};
 
 use crate::analysis::rows::Rows;
 use crate::history::temporary::Temporary;
-use crate::model::profile::{Account, Profile};
+use crate::model::profile::{LogAccount, Profile};
 use crate::read::fold::Fold;
 use crate::read::labelled::LogPart;
 use crate::read::log::RecordSink;
@@ -220,5 +220,5 @@ impl RecordSink for Climb {
         }
     }
 
-    fn account(&mut self, _: Account) {}
+    fn account(&mut self, _: LogAccount) {}
 }

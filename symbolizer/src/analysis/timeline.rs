@@ -11,7 +11,7 @@ use crate::analysis::rows::Rows;
 use crate::analysis::timeline::companion::Companion;
 use crate::analysis::timeline::mapped_course::{MappedCourse, MappedSeries};
 use crate::analysis::timeline::memory_moments::{MemoryMoment, MemoryMoments};
-use crate::model::profile::{Account, Profile};
+use crate::model::profile::{LogAccount, Profile};
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::Fold;
 use crate::read::labelled::LogPart;
@@ -463,5 +463,5 @@ where
         }
     }
 
-    fn account(&mut self, _: Account) {}
+    fn account(&mut self, _: LogAccount) {}
 }

@@ -36,7 +36,7 @@ use crate::model::run::{Ending, Run};
 use crate::model::span::Span;
 use crate::resolve::Frame;
 
-/// The words for [`Account::missing_frames`], behind their number.
+/// The words for [`LogAccount::missing_frames`], behind their number.
 pub const MISSING_FRAMES: &str = "parts of the log missing between others";
 
 /// Most faults that are named one by one.
@@ -50,7 +50,7 @@ pub struct Profile {
     /// The processes that were added up, when they are several; else empty.
     pub parts: Vec<Part>,
     /// Losses and damage, as the file and the profiler report them.
-    pub account: Account,
+    pub account: LogAccount,
     /// The filter that it was put through, in words; empty: none.
     pub filtered: String,
     /// Loaded object files, the program first.
@@ -102,9 +102,9 @@ pub struct Profile {
     pub lifetimes: Vec<Lifetimes>,
 }
 
-/// The losses, as far as they are known. Law 10.
+/// The account of a log: its losses, as far as they are known. Law 10.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct LogAccount {
     /// The profiler's own counters at the end.
     pub counters: Vec<(Counter, u64)>,
     /// Places where the file was damaged and reading went on.
@@ -134,7 +134,7 @@ pub struct Account {
     pub remarks: Vec<String>,
 }
 
-impl Account {
+impl LogAccount {
     /// Returns true if the file was read to its end without a doubt.
     pub fn is_whole(&self) -> bool {
         self.damage.is_empty()
@@ -503,9 +503,9 @@ mod tests {
 
         // A module that is missing from the log may have had the place between two, and after them.
         let counters = vec![(Counter::LostModules, 1)];
-        let account = Account {
+        let account = LogAccount {
             counters,
-            ..Account::default()
+            ..LogAccount::default()
         };
         let profile = Profile { account, ..profile };
         let at = |time| profile.place(0x1800, time).module;

@@ -1,4 +1,4 @@
-//! Account: the messages that arrived, and those that were lost, by cause.
+//! Delivery account: the messages that arrived, and those that were lost, by cause.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -63,7 +63,7 @@ impl Cause {
 
 /// See the module's text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct DeliveryAccount {
     /// The messages that arrived.
     pub sent: Weight,
     /// The lost messages, in the order of [`Cause::ALL`].
@@ -74,7 +74,7 @@ pub struct Account {
     pub newest_failure: Option<String>,
 }
 
-impl Account {
+impl DeliveryAccount {
     /// Counts a loss.
     pub(super) fn lose(&mut self, cause: Cause, weight: Weight) {
         self.lost[cause as usize] += weight;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::push::account::{Account, Cause};
+use crate::push::account::{Cause, DeliveryAccount};
 use crate::push::message::Message;
 use crate::push::queue::Queue;
 use crate::push::receiver::{Answer, Receiver};
@@ -40,7 +40,7 @@ struct Shared {
 
 struct State {
     queue: Queue,
-    account: Account,
+    account: DeliveryAccount,
     /// When everything must be over, once no more messages come.
     deadline: Option<Instant>,
     is_over: bool,
@@ -52,7 +52,7 @@ impl Delivery {
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 queue: Queue::of(most_bytes),
-                account: Account::default(),
+                account: DeliveryAccount::default(),
                 deadline: None,
                 is_over: false,
             }),
@@ -75,12 +75,12 @@ impl Delivery {
     }
 
     /// The account so far.
-    pub fn account(&self) -> Account {
+    pub fn account(&self) -> DeliveryAccount {
         self.shared.lock().account.clone()
     }
 
     /// Sends what is left, within that time, and returns the account of all.
-    pub fn finish(mut self, within: Duration) -> Account {
+    pub fn finish(mut self, within: Duration) -> DeliveryAccount {
         let deadline = Instant::now() + within;
         self.shared.lock().deadline = Some(deadline);
         self.shared.changed.notify_all();

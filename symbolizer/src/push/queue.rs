@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::push::account::{Account, Cause};
+use crate::push::account::{Cause, DeliveryAccount};
 use crate::push::message::Message;
 
 /// Most messages that wait.
@@ -28,7 +28,7 @@ impl Queue {
     }
 
     /// Adds a message behind all others. One that alone exceeds the bound is lost itself.
-    pub(super) fn push(&mut self, message: Message, account: &mut Account) {
+    pub(super) fn push(&mut self, message: Message, account: &mut DeliveryAccount) {
         self.bytes += message.body.len();
         self.messages.push_back(message);
         while self.bytes > self.most_bytes || self.messages.len() > MOST_MESSAGES {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_oldest_make_room_and_are_counted() {
-        let (mut queue, mut account) = (Queue::of(100), Account::default());
+        let (mut queue, mut account) = (Queue::of(100), DeliveryAccount::default());
         for n in 1..=4 {
             queue.push(message(40, n), &mut account);
         }
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_number_of_messages_is_bounded_too() {
-        let (mut queue, mut account) = (Queue::of(usize::MAX), Account::default());
+        let (mut queue, mut account) = (Queue::of(usize::MAX), DeliveryAccount::default());
         for _ in 0..MOST_MESSAGES + 3 {
             queue.push(message(0, 1), &mut account);
         }

@@ -14,7 +14,7 @@ use heapprof_core::NumberMap;
 use heapprof_format::{Alloc, Event, Free, PageReading, PagesOfBlock, ReadError, Record};
 
 use crate::model::held_address::{AddressBlock, HeldAddress, HeldAddresses};
-use crate::model::profile::{Account, Profile};
+use crate::model::profile::{LogAccount, Profile};
 use crate::model::special_threads::is_inherited;
 use crate::read::fold::pages::PagesFold;
 use crate::read::fold::{Fold, LARGEST_BLOCK};
@@ -82,7 +82,7 @@ impl RecordSink for Search {
         self.fold.event(event);
     }
 
-    fn account(&mut self, account: Account) {
+    fn account(&mut self, account: LogAccount) {
         self.fold.account(account);
     }
 }

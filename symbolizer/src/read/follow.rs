@@ -26,7 +26,7 @@ use crate::history::curve::Curve;
 use crate::history::temporary::Temporary;
 use crate::memory;
 use crate::model::metric::Numbers;
-use crate::model::profile::{Account, Profile};
+use crate::model::profile::{LogAccount, Profile};
 use crate::model::run::Run;
 use crate::read::fold::Fold;
 use crate::read::fold::averages::Averages;
@@ -292,9 +292,9 @@ impl Follower {
         Some(profile)
     }
 
-    /// Returns the faults of the file, in the words of [`Account::faults`].
+    /// Returns the faults of the file, in the words of [`LogAccount::faults`].
     pub(crate) fn faults(&self) -> Vec<String> {
-        let mut account = Account::default();
+        let mut account = LogAccount::default();
         match &self.file {
             Some(open) => self.note(open, &mut account),
             None => account.cut_bytes = self.cut_bytes,
@@ -304,7 +304,7 @@ impl Follower {
         faults
     }
 
-    fn note(&self, open: &Open, account: &mut Account) {
+    fn note(&self, open: &Open, account: &mut LogAccount) {
         open.tail.note(self.is_settled(), account);
         account.cut_bytes = self.cut_bytes;
     }

@@ -11,7 +11,7 @@ use heapprof_format::{Alloc, Checkpoint, Event, Free, ReadError, Record};
 
 use crate::model::extras::WantedExtras;
 use crate::model::labels::Labels;
-use crate::model::profile::{Account, Profile};
+use crate::model::profile::{LogAccount, Profile};
 use crate::read::fold::Fold;
 use crate::read::log::{RecordSink, each_record};
 
@@ -184,7 +184,7 @@ impl<T: RecordSink> RecordSink for Labelled<'_, T> {
         }
     }
 
-    fn account(&mut self, account: Account) {
+    fn account(&mut self, account: LogAccount) {
         self.sink.account(account);
     }
 

@@ -3,7 +3,7 @@
 use heapprof_format::{Event, ReadError, ReadErrorKind, Reader, Record};
 
 use crate::model::extras::WantedExtras;
-use crate::model::profile::{Account, Damage, Profile};
+use crate::model::profile::{Damage, LogAccount, Profile};
 use crate::read::fold::Fold;
 
 /// A consumer of the records of a log.
@@ -17,7 +17,7 @@ pub(crate) trait RecordSink {
     }
 
     /// Takes the account of the log, after its last record.
-    fn account(&mut self, account: Account);
+    fn account(&mut self, account: LogAccount);
 
     /// Returns true if the records that follow need not be read.
     fn has_enough(&self) -> bool {
@@ -35,7 +35,7 @@ impl<T: RecordSink> RecordSink for &mut T {
         (**self).take_event(event);
     }
 
-    fn account(&mut self, account: Account) {
+    fn account(&mut self, account: LogAccount) {
         (**self).account(account);
     }
 
@@ -54,7 +54,7 @@ impl RecordSink for Fold {
         self.event(event);
     }
 
-    fn account(&mut self, read: Account) {
+    fn account(&mut self, read: LogAccount) {
         let account = &mut self.profile().account;
         account.damage = read.damage;
         account.torn = read.torn;
@@ -110,7 +110,7 @@ pub(crate) struct Records<'a> {
     taken: u64,
     /// Offset of the frame that the file's cut is in, and how many records came before it.
     cut_frame: Option<(u64, u64)>,
-    account: Account,
+    account: LogAccount,
 }
 
 impl<'a> Records<'a> {
@@ -122,7 +122,7 @@ impl<'a> Records<'a> {
             length: bytes.len() as u64,
             taken: 0,
             cut_frame: None,
-            account: Account::default(),
+            account: LogAccount::default(),
         })
     }
 
@@ -258,7 +258,7 @@ impl<'a> Records<'a> {
     }
 
     /// Returns the account of the log, as far as it was read.
-    pub(crate) fn account(mut self) -> Account {
+    pub(crate) fn account(mut self) -> LogAccount {
         self.account.missing_frames = self.reader.missing_frames();
         self.account.segments = self.reader.segments().to_vec();
         self.account

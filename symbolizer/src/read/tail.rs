@@ -21,7 +21,7 @@ use std::path::Path;
 use heapprof_format::{ReadError, ReadErrorKind, Reader, Record, SegmentStart, Start};
 
 use crate::compressed::{Damaged, PlainFile, read_at};
-use crate::model::profile::{Account, Damage};
+use crate::model::profile::{Damage, LogAccount};
 use crate::read::log::RecordSink;
 use crate::regular_file::RegularFile;
 
@@ -217,7 +217,7 @@ impl Tail {
 
     /// States in an account what was wrong with the file so far. `is_settled`: the file is not
     /// being written, so a frame that is incomplete stays so.
-    pub(crate) fn note(&self, is_settled: bool, account: &mut Account) {
+    pub(crate) fn note(&self, is_settled: bool, account: &mut LogAccount) {
         account.damage.clone_from(&self.damage);
         account.missing_frames = self.missing_frames;
         account.segments.clone_from(&self.segments);
@@ -375,7 +375,7 @@ impl RecordSink for First {
         self.is_there = true;
     }
 
-    fn account(&mut self, _: Account) {}
+    fn account(&mut self, _: LogAccount) {}
 
     fn has_enough(&self) -> bool {
         self.is_there

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use heapprof_symbolizer::push::{
-    Account, Cause, Delivery, Grown, Logs, Protocol, Receiver, Subject, message_of,
+    Cause, Delivery, DeliveryAccount, Grown, Logs, Protocol, Receiver, Subject, message_of,
 };
 use heapprof_symbolizer::resolve::SearchPath;
 use heapprof_symbolizer::{Ending, GrowingNames, InputError, Symbols, raise_limit_of_files};
@@ -295,7 +295,7 @@ impl Push<'_> {
     }
 }
 
-fn say_losses(account: &Account, vanished: u64) {
+fn say_losses(account: &DeliveryAccount, vanished: u64) {
     for cause in Cause::ALL {
         let lost = account.lost_to(cause);
         if lost.messages > 0 {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heapprof_symbolizer::{Account, Profile};
+use heapprof_symbolizer::{LogAccount, Profile};
 
 use crate::cli::output::say;
 
@@ -30,7 +30,7 @@ pub(crate) fn note_what_is_kept(file: &Path, profile: &Profile) {
 }
 
 /// Says where a file is torn or damaged.
-pub(crate) fn note_what_is_wrong(file: &Path, account: &Account) {
+pub(crate) fn note_what_is_wrong(file: &Path, account: &LogAccount) {
     let file = file.display();
     if let Some((offset, left)) = account.torn {
         say::note(&format_args!(

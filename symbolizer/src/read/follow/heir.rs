@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use heapprof_format::{Event, Module, Record, Start};
 
-use crate::model::profile::Account;
+use crate::model::profile::LogAccount;
 use crate::read::fold::Fold;
 use crate::read::log::RecordSink;
 use crate::read::parent_log::growing::inherited;
@@ -137,5 +137,5 @@ impl RecordSink for Heir {
         self.fold.event(event);
     }
 
-    fn account(&mut self, _: Account) {}
+    fn account(&mut self, _: LogAccount) {}
 }

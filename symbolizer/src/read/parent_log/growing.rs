@@ -14,7 +14,7 @@ use heapprof_format::{Module, Record, Start};
 use super::heritage::HeritageSink;
 use super::{Fork, Log, is_remark_of_join, is_start_of_parent};
 use crate::access::Access;
-use crate::model::profile::Account;
+use crate::model::profile::LogAccount;
 use crate::read::log::RecordSink;
 use crate::read::segments;
 use crate::read::tail::Tail;
@@ -104,7 +104,7 @@ impl RecordSink for Head {
         }
     }
 
-    fn account(&mut self, _: Account) {}
+    fn account(&mut self, _: LogAccount) {}
 
     fn has_enough(&self) -> bool {
         self.is_over || self.records >= MOST_AT_START

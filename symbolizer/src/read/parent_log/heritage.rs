@@ -24,7 +24,7 @@ use heapprof_format::{Alloc, Code, Module, Record, Segment, Stack};
 
 use crate::model::loaded_module::LoadedModule;
 use crate::model::module_index::ModuleIndex;
-use crate::model::profile::Account;
+use crate::model::profile::LogAccount;
 use crate::model::special_threads::BEFORE_THE_FORK;
 use crate::read::log::RecordSink;
 
@@ -156,7 +156,7 @@ impl RecordSink for HeritageSink<'_> {
         }
     }
 
-    fn account(&mut self, _: Account) {}
+    fn account(&mut self, _: LogAccount) {}
 
     fn has_enough(&self) -> bool {
         self.is_over
