@@ -23,7 +23,7 @@ mod message;
 mod queue;
 mod receiver;
 
-pub use account::{Cause, DeliveryAccount, Weight};
+pub use account::{Cause, DeliveryAccount, MessageTotals};
 pub use delivery::Delivery;
 pub use logs::{Grown, Logs};
 pub use message::{Message, Protocol, Subject, message_of};

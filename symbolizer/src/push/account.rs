@@ -5,7 +5,7 @@ use std::ops::AddAssign;
 
 /// The allocations that messages carry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Weight {
+pub struct MessageTotals {
     /// Messages: one for a process and a time.
     pub messages: u64,
     /// Blocks allocated.
@@ -14,8 +14,8 @@ pub struct Weight {
     pub allocated_bytes: u64,
 }
 
-impl AddAssign for Weight {
-    fn add_assign(&mut self, other: Weight) {
+impl AddAssign for MessageTotals {
+    fn add_assign(&mut self, other: MessageTotals) {
         self.messages += other.messages;
         self.allocated_objects = self
             .allocated_objects
@@ -65,9 +65,9 @@ impl Cause {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeliveryAccount {
     /// The messages that arrived.
-    pub sent: Weight,
+    pub sent: MessageTotals,
     /// The lost messages, in the order of [`Cause::ALL`].
-    pub lost: [Weight; Cause::ALL.len()],
+    pub lost: [MessageTotals; Cause::ALL.len()],
     /// Requests that failed and were made again.
     pub retries: u64,
     /// The newest failure, in words.
@@ -76,26 +76,26 @@ pub struct DeliveryAccount {
 
 impl DeliveryAccount {
     /// Counts a loss.
-    pub(super) fn lose(&mut self, cause: Cause, weight: Weight) {
-        self.lost[cause as usize] += weight;
+    pub(super) fn lose(&mut self, cause: Cause, totals: MessageTotals) {
+        self.lost[cause as usize] += totals;
     }
 
     /// The losses of one cause.
-    pub fn lost_to(&self, cause: Cause) -> Weight {
+    pub fn lost_to(&self, cause: Cause) -> MessageTotals {
         self.lost[cause as usize]
     }
 
     /// All losses.
-    pub fn all_lost(&self) -> Weight {
-        let mut sum = Weight::default();
-        for weight in self.lost {
-            sum += weight;
+    pub fn all_lost(&self) -> MessageTotals {
+        let mut sum = MessageTotals::default();
+        for totals in self.lost {
+            sum += totals;
         }
         sum
     }
 }
 
-impl fmt::Display for Weight {
+impl fmt::Display for MessageTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let messages = match self.messages {
             1 => "1 message".into(),

@@ -138,7 +138,7 @@ impl Shared {
             };
             match answer {
                 Answer::Taken => {
-                    self.lock().account.sent += message.weight;
+                    self.lock().account.sent += message.totals;
                     return;
                 }
                 Answer::PartlyRejected(why) => {
@@ -163,7 +163,7 @@ impl Shared {
 
     fn lose(&self, cause: Cause, message: &Message, why: Option<String>) {
         let mut state = self.lock();
-        state.account.lose(cause, message.weight);
+        state.account.lose(cause, message.totals);
         if why.is_some() {
             state.account.newest_failure = why;
         }

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::export::{Increment, otlp, pprof};
 use crate::model::profile::Profile;
 use crate::naming::symbols::Symbols;
-use crate::push::account::Weight;
+use crate::push::account::MessageTotals;
 
 /// A protocol by which stores take profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub struct Message {
     pub(super) content_type: &'static str,
     pub(super) is_gzip: bool,
     pub(super) body: Vec<u8>,
-    pub(super) weight: Weight,
+    pub(super) totals: MessageTotals,
 }
 
 /// Separates the parts of a form; a profile is compressed and does not hold it.
@@ -91,7 +91,7 @@ pub fn message_of(
     subject: &Subject,
 ) -> io::Result<Message> {
     let numbers = increment.numbers();
-    let weight = Weight {
+    let totals = MessageTotals {
         messages: 1,
         allocated_objects: numbers.allocated_objects,
         allocated_bytes: numbers.allocated_bytes,
@@ -101,7 +101,7 @@ pub fn message_of(
         content_type: "application/x-protobuf",
         is_gzip: true,
         body: Vec::new(),
-        weight,
+        totals,
     };
     if protocol == Protocol::Otlp {
         let resource = otlp::Resource {

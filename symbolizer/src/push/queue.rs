@@ -33,7 +33,7 @@ impl Queue {
         self.messages.push_back(message);
         while self.bytes > self.most_bytes || self.messages.len() > MOST_MESSAGES {
             let Some(oldest) = self.pop() else { break };
-            account.lose(Cause::QueueFull, oldest.weight);
+            account.lose(Cause::QueueFull, oldest.totals);
         }
     }
 
@@ -47,7 +47,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::push::account::Weight;
+    use crate::push::account::MessageTotals;
 
     fn message(bytes: usize, allocated_bytes: u64) -> Message {
         Message {
@@ -55,7 +55,7 @@ mod tests {
             content_type: "",
             is_gzip: false,
             body: vec![0; bytes],
-            weight: Weight {
+            totals: MessageTotals {
                 messages: 1,
                 allocated_objects: 1,
                 allocated_bytes,
@@ -72,7 +72,7 @@ mod tests {
         let lost = account.lost_to(Cause::QueueFull);
         assert_eq!((lost.messages, lost.allocated_bytes), (2, 1 + 2));
         let left: Vec<u64> = std::iter::from_fn(|| queue.pop())
-            .map(|message| message.weight.allocated_bytes)
+            .map(|message| message.totals.allocated_bytes)
             .collect();
         assert_eq!(left, [3, 4]);
         queue.push(message(101, 9), &mut account);
