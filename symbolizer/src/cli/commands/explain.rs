@@ -17,7 +17,7 @@ use crate::cli::options::filter::{FilterArgs, LabelArgs};
 use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::options::quantity::count;
 use crate::cli::options::symbols::SymbolArgs;
-use crate::cli::output::colour::{self, Look};
+use crate::cli::output::colour::{self, TextStyle};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals;
@@ -207,7 +207,7 @@ impl Text<'_> {
         let for_place = place.chars().count().min(LEAST_OF_PLACE);
         let function = cut_function(&function, room.saturating_sub(for_place));
         let place = cut_front(&place, room.saturating_sub(function.chars().count()));
-        let head = Look::Heading.paint(&format!("{head}{function}"), colour::is_on());
+        let head = TextStyle::Heading.paint(&format!("{head}{function}"), colour::is_on());
         match place.is_empty() {
             true => writeln!(out, "{head}"),
             false => writeln!(out, "{head}  {place}"),

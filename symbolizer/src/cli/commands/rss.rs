@@ -17,7 +17,7 @@ use crate::cli::commands::rss::pinning::Pinning;
 use crate::cli::inputs::process::log_of_named;
 use crate::cli::inputs::single_file;
 use crate::cli::options::symbols::SymbolArgs;
-use crate::cli::output::colour::{self, Look};
+use crate::cli::output::colour::{self, TextStyle};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::describe_precision;
@@ -215,12 +215,16 @@ fn write_text(
         true => format!("{heading}  what would shrink it"),
         false => format!("{heading}\n{:INDENT$}what would shrink it", ""),
     };
-    writeln!(out, "{}", Look::Heading.paint(&heading, colour::is_on()))?;
+    writeln!(
+        out,
+        "{}",
+        TextStyle::Heading.paint(&heading, colour::is_on())
+    )?;
     for line in &memory.lines {
         let value = line.bytes as f64;
         let share = Percent { part: value, whole }.to_string();
         let numbers = format!("  {:<25} {:>10} {share:>7}", line.name, Bytes(value));
-        let numbers = Look::of_share(value, whole).paint(&numbers, colour::is_on());
+        let numbers = TextStyle::of_share(value, whole).paint(&numbers, colour::is_on());
         let indent = if is_beside { column } else { INDENT };
         let remedy = Printable(&line.remedy).to_string();
         let remedy = lines_of(&remedy, width.saturating_sub(indent));

@@ -15,7 +15,7 @@ use crate::cli::options::choice;
 use crate::cli::options::filter::FilterArgs;
 use crate::cli::options::measure::{SumArg, TemporaryArgs};
 use crate::cli::options::quantity::{count, percent};
-use crate::cli::output::colour::{self, Look};
+use crate::cli::output::colour::{self, TextStyle};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::{write_mappings_read, write_totals};
@@ -306,7 +306,11 @@ impl<'a, W: Write> Writer<'a, W> {
             Some(width) => cut(&text, width),
             None => text,
         };
-        writeln!(self.out, "{}", Look::Aside.paint(&text, colour::is_on()))
+        writeln!(
+            self.out,
+            "{}",
+            TextStyle::Aside.paint(&text, colour::is_on())
+        )
     }
 
     /// `is_last`: what is below is deeper than was asked for, which an ellipsis says.
@@ -345,9 +349,9 @@ impl<'a, W: Write> Writer<'a, W> {
         let (share, look) = match self.measure.is_growth() {
             true => (
                 self.scale.verdict(&node.amount).name().to_owned(),
-                Look::Plain,
+                TextStyle::Plain,
             ),
-            false => (share(), Look::of_share(value, self.whole)),
+            false => (share(), TextStyle::of_share(value, self.whole)),
         };
         let largest = self.tree.children(node).first();
         let below = match is_last && largest.is_some_and(|child| child.amount.value > 0.0) {
@@ -368,10 +372,10 @@ impl<'a, W: Write> Writer<'a, W> {
         }
         let parts = [
             (number, look),
-            (error, Look::Aside),
+            (error, TextStyle::Aside),
             (share, look),
-            (indent, Look::Aside),
-            (format!("{name}{below}"), Look::Name),
+            (indent, TextStyle::Aside),
+            (format!("{name}{below}"), TextStyle::Name),
         ];
         let painted = parts.map(|(part, look)| look.paint(&part, colour::is_on()));
         writeln!(self.out, "{}", painted.concat().trim_end())

@@ -40,9 +40,9 @@ pub(crate) fn is_on() -> bool {
     IS_ON.get().copied().unwrap_or(false)
 }
 
-/// The kinds of text. Each has one look, so that all commands look alike.
+/// The kinds of text. Each has one style, so that all commands look alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum TextStyle {
     Plain,
     /// Names of columns.
     Heading,
@@ -55,31 +55,31 @@ pub(crate) enum Look {
     Notable,
 }
 
-impl Look {
+impl TextStyle {
     /// That of a share of the whole.
-    pub(crate) fn of_share(part: f64, whole: f64) -> Look {
+    pub(crate) fn of_share(part: f64, whole: f64) -> TextStyle {
         match part / whole {
-            share if share >= 0.25 => Look::Large,
-            share if share >= 0.05 => Look::Notable,
-            _ => Look::Plain,
+            share if share >= 0.25 => TextStyle::Large,
+            share if share >= 0.05 => TextStyle::Notable,
+            _ => TextStyle::Plain,
         }
     }
 
     fn style(self) -> Style {
         let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
         match self {
-            Look::Plain => Style::new(),
-            Look::Heading => Style::new().underline(),
-            Look::Name => Style::new().bold(),
-            Look::Aside => Style::new().dimmed(),
-            Look::Large => colour(AnsiColor::Red).bold(),
-            Look::Notable => colour(AnsiColor::Yellow),
+            TextStyle::Plain => Style::new(),
+            TextStyle::Heading => Style::new().underline(),
+            TextStyle::Name => Style::new().bold(),
+            TextStyle::Aside => Style::new().dimmed(),
+            TextStyle::Large => colour(AnsiColor::Red).bold(),
+            TextStyle::Notable => colour(AnsiColor::Yellow),
         }
     }
 
-    /// The text in this look, when there is colour.
+    /// The text in this style, when there is colour.
     pub(crate) fn paint(self, text: &str, is_on: bool) -> String {
-        match is_on && self != Look::Plain && !text.is_empty() {
+        match is_on && self != TextStyle::Plain && !text.is_empty() {
             true => format!("{style}{text}{style:#}", style = self.style()),
             false => text.to_owned(),
         }
@@ -92,16 +92,16 @@ mod tests {
 
     #[test]
     fn what_is_not_coloured_is_the_text_itself() {
-        for look in [
-            Look::Plain,
-            Look::Heading,
-            Look::Name,
-            Look::Aside,
-            Look::Large,
+        for style in [
+            TextStyle::Plain,
+            TextStyle::Heading,
+            TextStyle::Name,
+            TextStyle::Aside,
+            TextStyle::Large,
         ] {
-            assert_eq!(look.paint("text", false), "text");
+            assert_eq!(style.paint("text", false), "text");
         }
-        assert_eq!(Look::Plain.paint("text", true), "text");
-        assert_eq!(Look::Name.paint("text", true), "\x1b[1mtext\x1b[0m");
+        assert_eq!(TextStyle::Plain.paint("text", true), "text");
+        assert_eq!(TextStyle::Name.paint("text", true), "\x1b[1mtext\x1b[0m");
     }
 }

@@ -4,7 +4,7 @@ use heapprof_symbolizer::export::csv::cell;
 use heapprof_symbolizer::{By, SiteKey};
 use serde::Serialize;
 
-use crate::cli::output::colour::Look;
+use crate::cli::output::colour::TextStyle;
 use crate::cli::output::table::Align;
 
 /// See the module's text.
@@ -27,13 +27,13 @@ impl Label {
         }
     }
 
-    pub(crate) fn cells(&self) -> Vec<(String, Look)> {
+    pub(crate) fn cells(&self) -> Vec<(String, TextStyle)> {
         match self {
             Label::Site(key) => vec![
-                (key.function.clone(), Look::Name),
-                (key.place(), Look::Aside),
+                (key.function.clone(), TextStyle::Name),
+                (key.place(), TextStyle::Aside),
             ],
-            Label::Group(name) => vec![(name.clone(), Look::Name)],
+            Label::Group(name) => vec![(name.clone(), TextStyle::Name)],
         }
     }
 

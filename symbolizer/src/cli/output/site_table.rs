@@ -8,7 +8,7 @@ use heapprof_symbolizer::{
     Symbols, groups,
 };
 
-use crate::cli::output::colour::Look;
+use crate::cli::output::colour::TextStyle;
 use crate::cli::output::label::Label;
 use crate::cli::output::table::{Align, Table};
 use crate::cli::output::wrapped::write_wrapped;
@@ -146,7 +146,7 @@ pub(crate) fn write_lines(
             line.own.get(metric) as f64,
             line.cumulative.get(metric) as f64,
         );
-        let mut cells = vec![(quantity(own), Look::of_share(own, whole))];
+        let mut cells = vec![(quantity(own), TextStyle::of_share(own, whole))];
         if is_sampled {
             let half = metric.error_of(&line.own_totals) * shown.confidence.standard_errors();
             // A block so large that it is always sampled is exact, however few there are.
@@ -154,13 +154,13 @@ pub(crate) fn write_lines(
             let is_few = (1..FEW_SAMPLES).contains(&samples) && half > 0.1 * own;
             any_few |= is_few;
             let mark = if is_few { "~ " } else { "" };
-            cells.push((format!("{mark}{}", quantity(half)), Look::Aside));
+            cells.push((format!("{mark}{}", quantity(half)), TextStyle::Aside));
         }
         let share = |part| Percent { part, whole }.to_string();
         cells.extend([
-            (share(own), Look::of_share(own, whole)),
-            (quantity(all), Look::Plain),
-            (share(all), Look::of_share(all, whole)),
+            (share(own), TextStyle::of_share(own, whole)),
+            (quantity(all), TextStyle::Plain),
+            (share(all), TextStyle::of_share(all, whole)),
         ]);
         cells.extend(line.label.cells());
         table.row_of(cells);

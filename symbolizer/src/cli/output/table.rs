@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use heapprof_symbolizer::{Printable, cut, cut_front, cut_function, cut_middle};
 use unicode_width::UnicodeWidthStr;
 
-use crate::cli::output::colour::{self, Look};
+use crate::cli::output::colour::{self, TextStyle};
 
 /// The columns that give up room in turn, and their least widths (a heading may need more). Below
 /// the widths of the first two turns ([`EARLY_TURNS`]), names begin to look alike, and of a path
@@ -44,7 +44,7 @@ pub(crate) enum Align {
 #[derive(Debug)]
 pub(crate) struct Table {
     columns: Vec<(String, Align)>,
-    rows: Vec<Vec<(String, Look)>>,
+    rows: Vec<Vec<(String, TextStyle)>>,
     spare: Vec<usize>,
 }
 
@@ -66,13 +66,13 @@ impl Table {
     }
 
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        let plain = cells.into_iter().map(|cell| (cell, Look::Plain));
+        let plain = cells.into_iter().map(|cell| (cell, TextStyle::Plain));
         self.row_of(plain.collect());
     }
 
-    /// A row with a look for each cell.
-    pub(crate) fn row_of(&mut self, cells: Vec<(String, Look)>) {
-        let harmless = |(cell, look): (String, Look)| (Printable(&cell).to_string(), look);
+    /// A row with a style for each cell.
+    pub(crate) fn row_of(&mut self, cells: Vec<(String, TextStyle)>) {
+        let harmless = |(cell, style): (String, TextStyle)| (Printable(&cell).to_string(), style);
         self.rows.push(cells.into_iter().map(harmless).collect());
     }
 
@@ -87,16 +87,16 @@ impl Table {
         is_coloured: bool,
         out: &mut impl Write,
     ) -> io::Result<()> {
-        let header: Vec<(String, Look)> = self
+        let header: Vec<(String, TextStyle)> = self
             .columns
             .iter()
-            .map(|(name, _)| (name.clone(), Look::Heading))
+            .map(|(name, _)| (name.clone(), TextStyle::Heading))
             .collect();
         let widths = self.widths(width);
         for row in std::iter::once(&header).chain(&self.rows) {
             let mut line = String::from(" ");
             let last = row.iter().rposition(|(cell, _)| !cell.is_empty());
-            for (i, (cell, look)) in row.iter().enumerate().take(last.map_or(0, |i| i + 1)) {
+            for (i, (cell, style)) in row.iter().enumerate().take(last.map_or(0, |i| i + 1)) {
                 let align = self.columns[i].1;
                 let Some(width) = widths[i] else { continue };
                 let cell = match align {
@@ -108,7 +108,7 @@ impl Table {
                 };
                 let gap = " ".repeat(width.saturating_sub(cell.width()));
                 let is_end = Some(i) == last;
-                let painted = look.paint(&cell, is_coloured);
+                let painted = style.paint(&cell, is_coloured);
                 let text = match align {
                     Align::Right => format!(" {gap}{painted}"),
                     _ if is_end => format!(" {painted}"),
@@ -306,8 +306,8 @@ mod tests {
     fn colour_changes_nothing_but_colour() {
         let mut table = Table::new(&[("n", Align::Right), ("name", Align::Left)]);
         table.row_of(vec![
-            ("1".into(), Look::Large),
-            ("a\u{1b}[31mb".into(), Look::Name),
+            ("1".into(), TextStyle::Large),
+            ("a\u{1b}[31mb".into(), TextStyle::Name),
         ]);
         let mut out = Vec::new();
         table.write_in(None, true, &mut out).unwrap();

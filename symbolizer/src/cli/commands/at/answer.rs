@@ -7,7 +7,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::commands::at::block::{BlockText, INDENT, seconds};
-use crate::cli::output::colour::{self, Look};
+use crate::cli::output::colour::{self, TextStyle};
 use crate::cli::output::heading::describe_precision;
 use crate::cli::output::width::stdout_width;
 use crate::cli::output::wrapped::write_wrapped;
@@ -100,7 +100,7 @@ impl<'a> Answer<'a> {
             (many, _) => format!("{} blocks held it, the last one first", Count(many as u64)),
         };
         let head = format!("{:#x}: {what}", held.address);
-        writeln!(out, "{}", Look::Heading.paint(&head, colour::is_on()))?;
+        writeln!(out, "{}", TextStyle::Heading.paint(&head, colour::is_on()))?;
         let text = BlockText {
             profile: self.profile,
             symbols: self.symbols,

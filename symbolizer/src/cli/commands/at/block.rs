@@ -6,7 +6,7 @@ use heapprof_symbolizer::{
     AddressBlock, Count, Ending, Printable, Profile, Symbols, cut_front, cut_function,
 };
 
-use crate::cli::output::colour::{self, Look};
+use crate::cli::output::colour::{self, TextStyle};
 use crate::cli::output::wrapped::write_wrapped;
 
 /// How blocks are written.
@@ -79,8 +79,8 @@ impl BlockText<'_> {
             let for_place = place.chars().count().min(LEAST_OF_PLACE);
             let function = cut_function(&function, room.saturating_sub(for_place));
             let place = cut_front(&place, room.saturating_sub(function.chars().count()));
-            let name = Look::Name.paint(&function, colour::is_on());
-            let place = Look::Aside.paint(&place, colour::is_on());
+            let name = TextStyle::Name.paint(&function, colour::is_on());
+            let place = TextStyle::Aside.paint(&place, colour::is_on());
             writeln!(out, "{}", format!("    {name}  {place}").trim_end())?;
         }
         Ok(())

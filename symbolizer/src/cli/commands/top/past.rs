@@ -12,7 +12,7 @@ use heapprof_symbolizer::{
 use serde::Serialize;
 
 use super::coarse_growth::{self, CoarseGrowth};
-use crate::cli::output::colour::Look;
+use crate::cli::output::colour::TextStyle;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::document::Head;
 use crate::cli::output::failure::Failure;
@@ -210,8 +210,8 @@ fn write_sums(
     for line in lines {
         let look = |part| match measure.is_growth() {
             // Parts of a sum of what grew and what shrank are none.
-            true => Look::Plain,
-            false => Look::of_share(part, whole.value),
+            true => TextStyle::Plain,
+            false => TextStyle::of_share(part, whole.value),
         };
         let mut cells = vec![(quantity(line.own.value), look(line.own.value))];
         if is_sampled {
@@ -220,7 +220,7 @@ fn write_sums(
                 (1..FEW_SAMPLES).contains(&line.own.samples) && half > 0.1 * line.own.value.abs();
             any_few |= few;
             let mark = if few { "~ " } else { "" };
-            cells.push((format!("{mark}{}", quantity(half)), Look::Aside));
+            cells.push((format!("{mark}{}", quantity(half)), TextStyle::Aside));
         }
         let share = |part: f64| {
             let whole = whole.value;
@@ -232,7 +232,7 @@ fn write_sums(
         };
         cells.extend([
             (own, look(line.own.value)),
-            (quantity(line.all.value), Look::Plain),
+            (quantity(line.all.value), TextStyle::Plain),
             (all, look(line.all.value)),
         ]);
         cells.extend(line.label.cells());
@@ -282,7 +282,7 @@ fn write_lifetimes(lines: &[PastLine], by: Option<By>, out: &mut impl Write) -> 
             Count(lifetimes.died_samples()).to_string(),
             Count(lifetimes.live_samples()).to_string(),
         ];
-        let numbers = numbers.into_iter().map(|text| (text, Look::Plain));
+        let numbers = numbers.into_iter().map(|text| (text, TextStyle::Plain));
         table.row_of(numbers.chain(line.label.cells()).collect());
     }
     table.write(stdout_width(), out)?;
