@@ -20,7 +20,9 @@ use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;
 use crate::analysis::explain::kind::{FEWEST_RISES, Kind};
 use crate::analysis::explain::rate::{LongTerm, Rate, Rates};
-use crate::analysis::explain::whole_run::{Fall, Growth, PastBeforeDetail, Verdict, WholeRun};
+use crate::analysis::explain::whole_run::{
+    Fall, Growth, PastBeforeDetail, WholeRun, WholeRunVerdict,
+};
 use crate::history::courses::Course;
 use crate::model::amount::Amount;
 use crate::model::measure::Measure;
@@ -161,7 +163,9 @@ impl Explanation {
         let in_detail = part_in_detail(profile);
         for (site, (key, sum)) in map.keys().iter().zip(&sites).enumerate() {
             let conduct = Conduct::of(&sum.course);
-            let whole = verdicts.as_ref().map_or(Verdict::Unknown, |all| all[site]);
+            let whole = verdicts
+                .as_ref()
+                .map_or(WholeRunVerdict::Unknown, |all| all[site]);
             let growth = whole.growth().filter(|growth| {
                 let detail = conduct.as_ref();
                 detail.is_none_or(|conduct| growth.continues_in(conduct, step_s))
@@ -178,7 +182,7 @@ impl Explanation {
             let growth = growth.filter(|_| kind != Some(Kind::Burst));
             let kind = growth.map(|growth| growth.kind).or(kind);
             let may_grow = || {
-                let part = in_detail.filter(|_| whole == Verdict::Unknown);
+                let part = in_detail.filter(|_| whole == WholeRunVerdict::Unknown);
                 part.is_some_and(|part| Kind::of_growth_in_part(&conduct, least, part).is_some())
             };
             if kind.is_none_or(|kind| !kind.is_trouble()) && may_grow() {

@@ -78,7 +78,7 @@ impl Filter {
     }
 
     /// Returns the verdict of the expressions for each place.
-    fn verdicts(&self, profile: &Profile, symbols: &Symbols) -> HashMap<Place, Verdict> {
+    fn verdicts(&self, profile: &Profile, symbols: &Symbols) -> HashMap<Place, FilterVerdict> {
         let mut verdicts = HashMap::new();
         for stack in &profile.stacks {
             for place in profile.places(stack) {
@@ -94,7 +94,7 @@ impl Filter {
                             matches(regex, module, function, frame.file.as_deref())
                         })
                     };
-                    Verdict {
+                    FilterVerdict {
                         focused: frames.iter().any(|frame| hit(&self.focus, frame)),
                         ignored: frames.iter().any(|frame| hit(&self.ignore, frame)),
                         hidden: frames.iter().all(|frame| hit(&self.hide, frame)),
@@ -211,7 +211,7 @@ impl std::fmt::Display for Filter {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Verdict {
+struct FilterVerdict {
     focused: bool,
     ignored: bool,
     /// All of its frames.

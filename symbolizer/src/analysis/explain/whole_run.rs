@@ -83,7 +83,7 @@ pub(crate) struct Fall {
 
 /// The verdict on a site or a stack over the whole run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum WholeRunVerdict {
     /// The coarse history does not suffice.
     #[default]
     Unknown,
@@ -136,18 +136,18 @@ impl<'a> WholeRun<'a> {
 
     /// Returns the verdict on each site. `least` is the smallest number of bytes that matters to
     /// the program.
-    pub(crate) fn verdicts(&self, least: f64) -> Vec<Verdict> {
-        let mut sites = vec![Verdict::Unknown; self.map.keys().len()];
+    pub(crate) fn verdicts(&self, least: f64) -> Vec<WholeRunVerdict> {
+        let mut sites = vec![WholeRunVerdict::Unknown; self.map.keys().len()];
         for stack in 0..self.totals.len() as u32 {
             if let Some(site) = self.map.own(stack) {
                 sites[site] = sites[site].with(self.of_stack(stack, least));
             }
         }
         for (site, verdict) in sites.iter_mut().enumerate() {
-            if let Verdict::Grows(growth) = verdict
+            if let WholeRunVerdict::Grows(growth) = verdict
                 && self.most_growth(site, growth.since_ns) <= OF_SITE * growth.bytes
             {
-                *verdict = Verdict::Level;
+                *verdict = WholeRunVerdict::Level;
             }
         }
         sites
@@ -190,11 +190,11 @@ impl<'a> WholeRun<'a> {
         rises
     }
 
-    fn of_stack(&self, stack: u32, least: f64) -> Verdict {
+    fn of_stack(&self, stack: u32, least: f64) -> WholeRunVerdict {
         match self.growth_of_stack(stack, least) {
-            None => Verdict::Unknown,
-            Some(None) => Verdict::Level,
-            Some(Some(growth)) => Verdict::Grows(growth),
+            None => WholeRunVerdict::Unknown,
+            Some(None) => WholeRunVerdict::Level,
+            Some(Some(growth)) => WholeRunVerdict::Grows(growth),
         }
     }
 
@@ -325,21 +325,25 @@ impl<'a> WholeRun<'a> {
     }
 }
 
-impl Verdict {
+impl WholeRunVerdict {
     /// The verdict on a site with another stack.
-    fn with(self, other: Verdict) -> Verdict {
+    fn with(self, other: WholeRunVerdict) -> WholeRunVerdict {
         match (self, other) {
-            (Verdict::Grows(one), Verdict::Grows(other)) => Verdict::Grows(one.with(&other)),
-            (Verdict::Grows(growth), _) | (_, Verdict::Grows(growth)) => Verdict::Grows(growth),
-            (Verdict::Level, _) | (_, Verdict::Level) => Verdict::Level,
-            (Verdict::Unknown, Verdict::Unknown) => Verdict::Unknown,
+            (WholeRunVerdict::Grows(one), WholeRunVerdict::Grows(other)) => {
+                WholeRunVerdict::Grows(one.with(&other))
+            }
+            (WholeRunVerdict::Grows(growth), _) | (_, WholeRunVerdict::Grows(growth)) => {
+                WholeRunVerdict::Grows(growth)
+            }
+            (WholeRunVerdict::Level, _) | (_, WholeRunVerdict::Level) => WholeRunVerdict::Level,
+            (WholeRunVerdict::Unknown, WholeRunVerdict::Unknown) => WholeRunVerdict::Unknown,
         }
     }
 
     pub(crate) fn growth(self) -> Option<Growth> {
         match self {
-            Verdict::Grows(growth) => Some(growth),
-            Verdict::Level | Verdict::Unknown => None,
+            WholeRunVerdict::Grows(growth) => Some(growth),
+            WholeRunVerdict::Level | WholeRunVerdict::Unknown => None,
         }
     }
 }

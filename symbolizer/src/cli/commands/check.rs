@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use heapprof_symbolizer::{Printable, Profile, ReadRequest, Symbols, WantedExtras, retain_stacks};
 
 use crate::cli::inputs::source::Source;
-use crate::cli::options::limit::{Judgement, Verdict, judge};
+use crate::cli::options::limit::{Judgement, LimitVerdict, judge};
 use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::options::suppressions::SuppressionArgs;
 use crate::cli::output::destination::Destination;
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     };
     let verdict = judged.iter().map(|it| it.judgement.verdict).max();
-    let verdict = verdict.unwrap_or(Verdict::Inconclusive);
+    let verdict = verdict.unwrap_or(LimitVerdict::Inconclusive);
     let shown = Destination::Stdout.write(|out| match args.json {
         true => json::write(&profile, &judged, verdict, out),
         false => judged.iter().try_for_each(|it| it.write(out)),
@@ -117,14 +117,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let of_all = judged.len();
     match verdict {
-        Verdict::Exceeded => Err(Failure::Exceeded(format!(
+        LimitVerdict::Exceeded => Err(Failure::Exceeded(format!(
             "{} of {of_all} limits exceeded",
-            number(Verdict::Exceeded)
+            number(LimitVerdict::Exceeded)
         ))),
-        Verdict::Inconclusive if !args.allow_inconclusive => Err(Failure::Inconclusive(format!(
-            "{} of {of_all} limits",
-            number(Verdict::Inconclusive)
-        ))),
+        LimitVerdict::Inconclusive if !args.allow_inconclusive => Err(Failure::Inconclusive(
+            format!("{} of {of_all} limits", number(LimitVerdict::Inconclusive)),
+        )),
         _ => Ok(()),
     }
 }
@@ -151,7 +150,7 @@ fn judgement(it: &BudgetLimit, profile: &Profile, symbols: &Symbols) -> Judgemen
     let selected = subject.select(pattern, profile, symbols);
     if !selected.contains(&true) && subject.lacks_names(profile, symbols) {
         return Judgement {
-            verdict: Verdict::Inconclusive,
+            verdict: LimitVerdict::Inconclusive,
             words: "nothing matches, and not all frames have names (`heapprof info` says why)"
                 .into(),
         };

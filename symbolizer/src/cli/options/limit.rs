@@ -46,28 +46,28 @@ pub(crate) fn unseen(profile: &Profile) -> f64 {
 
 /// The answer to whether a number is within its limit; the worst is the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Verdict {
+pub(crate) enum LimitVerdict {
     Within,
     Inconclusive,
     Exceeded,
 }
 
-impl Verdict {
+impl LimitVerdict {
     /// Returns the verdict for people.
     pub(crate) fn in_words(self) -> &'static str {
         match self {
-            Verdict::Within => "pass",
-            Verdict::Inconclusive => "cannot judge",
-            Verdict::Exceeded => "FAIL",
+            LimitVerdict::Within => "pass",
+            LimitVerdict::Inconclusive => "cannot judge",
+            LimitVerdict::Exceeded => "FAIL",
         }
     }
 
     /// Returns the verdict for programs.
     pub(crate) fn key(self) -> &'static str {
         match self {
-            Verdict::Within => "pass",
-            Verdict::Inconclusive => "cannot-judge",
-            Verdict::Exceeded => "fail",
+            LimitVerdict::Within => "pass",
+            LimitVerdict::Inconclusive => "cannot-judge",
+            LimitVerdict::Exceeded => "fail",
         }
     }
 }
@@ -75,14 +75,14 @@ impl Verdict {
 /// A verdict with its reason.
 #[derive(Debug, Clone)]
 pub(crate) struct Judgement {
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: LimitVerdict,
     pub(crate) words: String,
 }
 
 /// Judges a number of a part of a profile, which may be all of it.
 pub(crate) fn judge(limit: Limit, whole: &Profile, part: &Profile, measure: Measure) -> Judgement {
     let inconclusive = |words| Judgement {
-        verdict: Verdict::Inconclusive,
+        verdict: LimitVerdict::Inconclusive,
         words,
     };
     let doubts = whole.doubts();
@@ -103,7 +103,7 @@ pub(crate) fn judge(limit: Limit, whole: &Profile, part: &Profile, measure: Meas
     let what = format!("{measure} is {number}{error}");
     match ruling {
         Ruling::Within => Judgement {
-            verdict: Verdict::Within,
+            verdict: LimitVerdict::Within,
             words: format!("{what}, within the limit of {allowed}"),
         },
         ruling => of_ruling(ruling, &what, &allowed),
@@ -113,13 +113,13 @@ pub(crate) fn judge(limit: Limit, whole: &Profile, part: &Profile, measure: Meas
 /// Returns the judgement of a ruling on `what`.
 fn of_ruling(ruling: Ruling, what: &str, limit: &str) -> Judgement {
     let (verdict, words) = match ruling {
-        Ruling::Within => (Verdict::Within, String::new()),
+        Ruling::Within => (LimitVerdict::Within, String::new()),
         Ruling::Exceeded => (
-            Verdict::Exceeded,
+            LimitVerdict::Exceeded,
             format!("{what}, above the limit of {limit}"),
         ),
         Ruling::Unsure => (
-            Verdict::Inconclusive,
+            LimitVerdict::Inconclusive,
             format!(
                 "{what}, and the limit of {limit} is nearer than {REAL} standard errors: a smaller sampling interval tells"
             ),
@@ -174,9 +174,9 @@ impl Gate {
 
     fn act_on(self, judgement: Judgement) -> Result<(), Failure> {
         match judgement.verdict {
-            Verdict::Within => Ok(()),
-            Verdict::Exceeded => Err(Failure::Exceeded(judgement.words)),
-            Verdict::Inconclusive => self.cannot_judge(&judgement.words),
+            LimitVerdict::Within => Ok(()),
+            LimitVerdict::Exceeded => Err(Failure::Exceeded(judgement.words)),
+            LimitVerdict::Inconclusive => self.cannot_judge(&judgement.words),
         }
     }
 

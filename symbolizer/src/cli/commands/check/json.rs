@@ -6,7 +6,7 @@ use heapprof_symbolizer::{Json, Profile};
 use serde::Serialize;
 
 use super::Judged;
-use crate::cli::options::limit::Verdict;
+use crate::cli::options::limit::LimitVerdict;
 use crate::cli::output::document::Head;
 
 #[derive(Serialize)]
@@ -34,7 +34,7 @@ struct JsonLimit<'a> {
 pub(super) fn write(
     profile: &Profile,
     judged: &[Judged<'_>],
-    verdict: Verdict,
+    verdict: LimitVerdict,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let limits = judged.iter().map(|Judged { limit, judgement }| JsonLimit {

@@ -208,12 +208,12 @@ fn write_sums(
     table.spare(&spare_columns(is_sampled, shown.cumulative));
     let mut any_few = false;
     for line in lines {
-        let look = |part| match measure.is_growth() {
+        let style = |part| match measure.is_growth() {
             // Parts of a sum of what grew and what shrank are none.
             true => TextStyle::Plain,
             false => TextStyle::of_share(part, whole.value),
         };
-        let mut cells = vec![(quantity(line.own.value), look(line.own.value))];
+        let mut cells = vec![(quantity(line.own.value), style(line.own.value))];
         if is_sampled {
             let half = half(&line.own);
             let few =
@@ -231,9 +231,9 @@ fn write_sums(
             false => (share(line.own.value), share(line.all.value)),
         };
         cells.extend([
-            (own, look(line.own.value)),
+            (own, style(line.own.value)),
             (quantity(line.all.value), TextStyle::Plain),
-            (all, look(line.all.value)),
+            (all, style(line.all.value)),
         ]);
         cells.extend(line.label.cells());
         table.row_of(cells);
