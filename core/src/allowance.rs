@@ -25,7 +25,7 @@ const LOOKS: u64 = 16;
 
 /// How a thread is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct ThreadProgress {
     /// The time, by the monotonic clock.
     pub now_ns: u64,
     /// Time on a processor so far.
@@ -45,7 +45,7 @@ pub struct Allowance {
     spare_ns: u64,
     /// True if it was seen to be kept from one.
     was_starved: bool,
-    last: Option<Look>,
+    last: Option<ThreadProgress>,
 }
 
 impl Allowance {
@@ -70,17 +70,17 @@ impl Allowance {
 
     /// Returns whether to go on waiting, once the patience is over by the clock. `None`: the thread
     /// cannot be looked at.
-    pub fn may_continue(&mut self, look: Option<Look>) -> bool {
-        let Some(look) = look.filter(|look| look.now_ns < self.latest_ns) else {
+    pub fn may_continue(&mut self, progress: Option<ThreadProgress>) -> bool {
+        let Some(progress) = progress.filter(|it| it.now_ns < self.latest_ns) else {
             return false;
         };
-        let Some(last) = self.last.replace(look) else {
-            return look.is_runnable;
+        let Some(last) = self.last.replace(progress) else {
+            return progress.is_runnable;
         };
-        let passed_ns = look.now_ns.saturating_sub(last.now_ns);
-        let ran_ns = look.ran_ns.saturating_sub(last.ran_ns);
+        let passed_ns = progress.now_ns.saturating_sub(last.now_ns);
+        let ran_ns = progress.ran_ns.saturating_sub(last.ran_ns);
         // A thread that has a processor to itself runs for all of the time, but for interruptions.
-        if look.is_runnable && ran_ns < passed_ns / 4 * 3 {
+        if progress.is_runnable && ran_ns < passed_ns / 4 * 3 {
             if !self.was_starved {
                 // On a busy machine a write may take long, too.
                 self.was_starved = true;
@@ -107,12 +107,12 @@ mod tests {
         let mut now_ms = 80;
         loop {
             let (ran_us, is_runnable) = at(now_ms);
-            let look = Look {
+            let progress = ThreadProgress {
                 now_ns: now_ms * MS,
                 ran_ns: ran_us * 1_000,
                 is_runnable,
             };
-            if !allowance.may_continue(Some(look)) {
+            if !allowance.may_continue(Some(progress)) {
                 return now_ms;
             }
             now_ms += 5;
@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_look_or_a_patience_there_is_no_more() {
+    fn without_progress_or_patience_there_is_no_more() {
         assert!(!Allowance::new(0, 80 * MS).may_continue(None));
-        let look = Look {
+        let progress = ThreadProgress {
             now_ns: 1,
             ran_ns: 0,
             is_runnable: true,
         };
-        assert!(!Allowance::new(0, 0).may_continue(Some(look)));
+        assert!(!Allowance::new(0, 0).may_continue(Some(progress)));
     }
 }

@@ -79,7 +79,7 @@ mod spelling;
 mod tables;
 mod unwind;
 
-pub use allowance::{Allowance, Look};
+pub use allowance::{Allowance, ThreadProgress};
 pub use arch::{EntryPatch, Epilogue, Refusal, Unmovable, find_epilogue};
 pub use coarse_history::{CoarseEntry, CoarseHistory, LargestStacks, StackSums};
 pub use lanes::event::{

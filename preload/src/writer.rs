@@ -86,7 +86,7 @@ use memory_readings::{Cause, MemoryReadings};
 use page_readings::PageReadings;
 
 pub(crate) use thread::{
-    after_fork, end_recording, look, prepare, restart_thread, share_descriptors, start,
+    after_fork, end_recording, prepare, progress, restart_thread, share_descriptors, start,
     stop_if_writer, stop_thread, tid,
 };
 #[cfg(feature = "attach")]

@@ -119,6 +119,6 @@ fn flush(reason: EndReason, request: &Rendezvous) {
     let mut allowance = Allowance::new(start, FLUSH_TIMEOUT_NS);
     let look_ns = allowance.look_ns();
     request.ask(u64::MAX, look_ns, || {
-        clock::now_ns() >= start + FLUSH_TIMEOUT_NS && !allowance.may_continue(writer::look())
+        clock::now_ns() >= start + FLUSH_TIMEOUT_NS && !allowance.may_continue(writer::progress())
     });
 }

@@ -105,7 +105,7 @@ fn wait_for_writer(session: &Session, begun: u64, deadline: u64) -> bool {
         return true;
     }
     let mut allowance = Allowance::new(begun, deadline.saturating_sub(begun));
-    while allowance.may_continue(writer::look()) {
+    while allowance.may_continue(writer::progress()) {
         let until = clock::now_ns() + allowance.look_ns();
         shutdown::prolong(until);
         if session.wait_until_finished(until) {

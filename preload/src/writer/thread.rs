@@ -14,7 +14,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use heapprof_core::Look;
+use heapprof_core::ThreadProgress;
 use heapprof_format::EndReason;
 
 use super::Writer;
@@ -241,9 +241,9 @@ pub(crate) fn tid() -> u32 {
 const NAME: &CStr = c"heapprof";
 
 /// Returns the processor time and the state of the thread. `None`: they cannot be read.
-pub(crate) fn look() -> Option<Look> {
+pub(crate) fn progress() -> Option<ThreadProgress> {
     let (ran_ns, is_runnable) = procfs::progress(tid(), NAME.to_bytes())?;
-    Some(Look {
+    Some(ThreadProgress {
         now_ns: clock::now_ns(),
         ran_ns,
         is_runnable,
