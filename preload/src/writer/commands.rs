@@ -16,7 +16,7 @@ use crate::recording::session::Session;
 use crate::state::settings::MAX_INTERVAL;
 use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::Dumps;
-use crate::writer::dump::snapshot::{Context, DumpSnapshot};
+use crate::writer::dump::snapshot::{DumpInputs, DumpSnapshot};
 use crate::writer::kept_stacks::KeptStack;
 use crate::writer::memory_readings::Cause;
 use heapprof_core::{Ledger, RateLimit};
@@ -208,14 +208,14 @@ impl Writer {
         let comments = self.dump_comments();
         let ledger = self.ledger.as_ref().ok_or("there is no account")?;
         let stacks = &self.kept_stacks[..];
-        let context = Context {
+        let inputs = DumpInputs {
             ledger,
             stacks,
             modules: &self.modules,
             unloaded: &self.unloaded,
             comments,
         };
-        let taken = DumpSnapshot::take("GetHeapProfile", context, || !shutdown::is_too_late_for(0));
+        let taken = DumpSnapshot::take("GetHeapProfile", inputs, || !shutdown::is_too_late_for(0));
         let mut snapshot = taken.ok_or("the program is ending")?;
         let mut text = Vec::new();
         while let Some(chunk) = snapshot.next_chunk(stacks) {

@@ -13,7 +13,7 @@ use crate::recording::events::NoteKind;
 use crate::recording::session::{self, Session};
 use crate::state::{counters, shutdown};
 use crate::writer::dump::dumps::Dumps;
-use crate::writer::dump::snapshot::{self, Context};
+use crate::writer::dump::snapshot::{self, DumpInputs};
 use crate::writer::mapped_memory::ranges_of;
 
 impl Writer {
@@ -158,14 +158,14 @@ impl Writer {
         };
         let lines = ledger.rows().len();
         let bytes = snapshot::expected_bytes(lines, self.stacks.len(), self.frames_walked);
-        let context = Context {
+        let inputs = DumpInputs {
             ledger,
             stacks: &self.kept_stacks,
             modules: &self.modules,
             unloaded: &self.unloaded,
             comments,
         };
-        let begun = dumps.begin(why, bytes, context, now_ns, is_last);
+        let begun = dumps.begin(why, bytes, inputs, now_ns, is_last);
         let time_ns = self.since_start(now_ns);
         self.output.encoder.record(&Record::Marker {
             time_ns,

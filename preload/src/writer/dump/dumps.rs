@@ -11,7 +11,7 @@ use crate::os::files::UnpublishedFile;
 use crate::os::sys::Errno;
 use crate::state::settings::Settings;
 use crate::state::{counters, shutdown};
-use crate::writer::dump::snapshot::{Context, DumpSnapshot};
+use crate::writer::dump::snapshot::{DumpInputs, DumpSnapshot};
 use crate::writer::kept_stacks::KeptStack;
 
 /// When to write dumps, and the state of the last one.
@@ -152,13 +152,13 @@ impl Dumps {
         &mut self,
         why: &str,
         expected_bytes: u64,
-        context: Context<'_>,
+        inputs: DumpInputs<'_>,
         now_ns: u64,
         is_last: bool,
     ) -> Result<(), String> {
-        self.last_allocated = context.ledger.total().allocated.bytes();
-        self.last_freed = context.ledger.freed().bytes();
-        let in_use = context.ledger.total().in_use.bytes();
+        self.last_allocated = inputs.ledger.total().allocated.bytes();
+        self.last_freed = inputs.ledger.freed().bytes();
+        let in_use = inputs.ledger.total().in_use.bytes();
         self.high_water = self.high_water.max(in_use);
         if self.every_ns > 0 {
             self.next_ns = now_ns.saturating_add(self.every_ns);
@@ -166,7 +166,7 @@ impl Dumps {
         let dumps = if is_last { 1 } else { 2 };
         let takes_ns = pace().takes_ns(expected_bytes * dumps, 0, 0);
         let taken = (!shutdown::is_too_late_for(takes_ns))
-            .then(|| DumpSnapshot::take(why, context, || !shutdown::is_too_late_for(0)));
+            .then(|| DumpSnapshot::take(why, inputs, || !shutdown::is_too_late_for(0)));
         let Some(snapshot) = taken.flatten() else {
             return Err(self.count_loss(Failure::Ending, is_last));
         };

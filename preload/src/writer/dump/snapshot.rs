@@ -15,7 +15,7 @@ use crate::os::procfs;
 use crate::writer::kept_stacks::KeptStack;
 
 /// The parts that a dump is made of.
-pub(crate) struct Context<'a> {
+pub(crate) struct DumpInputs<'a> {
     pub(crate) ledger: &'a Ledger,
     /// The stacks, by number.
     pub(crate) stacks: &'a [Option<KeptStack>],
@@ -75,10 +75,10 @@ impl DumpSnapshot {
     /// Takes a snapshot. `None` if `may_continue`, which is called periodically, returned false.
     pub(crate) fn take(
         why: &str,
-        context: Context<'_>,
+        inputs: DumpInputs<'_>,
         may_continue: impl Fn() -> bool,
     ) -> Option<DumpSnapshot> {
-        let mut comments = context.comments;
+        let mut comments = inputs.comments;
         comments.push(format!("reason: {why}"));
         let mut snapshot = DumpSnapshot {
             comments,
@@ -89,10 +89,10 @@ impl DumpSnapshot {
             text: DumpText::default(),
             progress: Progress::Head,
         };
-        let mut rows = context.ledger.rows();
+        let mut rows = inputs.ledger.rows();
         snapshot.lines.reserve(rows.len());
         while rows.len() > 0 {
-            snapshot.add(rows.by_ref().take(ROWS_PER_CHECK), context.stacks);
+            snapshot.add(rows.by_ref().take(ROWS_PER_CHECK), inputs.stacks);
             if !may_continue() {
                 return None;
             }
@@ -101,7 +101,7 @@ impl DumpSnapshot {
             snapshot.sum.add_line(&line.numbers);
         }
         largest_first(&mut snapshot.lines);
-        snapshot.mappings = mappings(context.modules, context.unloaded);
+        snapshot.mappings = mappings(inputs.modules, inputs.unloaded);
         Some(snapshot)
     }
 
