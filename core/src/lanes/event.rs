@@ -100,7 +100,7 @@ pub struct Sampled {
     /// Usable bytes beyond the requested ones.
     pub slack: u32,
     /// Bytes on the thread's allocation axis since its last recorded sample
-    /// ([`Sampler::position`](crate::Sampler::position)). The highest bit is the sender's mark that
+    /// ([`Sampler::position`](crate::Sampler::position)). The highest bit is the sender's flag that
     /// there is no such sample. Lanes carry the word unchanged.
     pub counted: u64,
 }
@@ -186,7 +186,7 @@ pub struct NextSample {
     pub size: u64,
     /// Usable bytes beyond the requested ones.
     pub slack: u64,
-    /// Bytes on the thread's allocation axis since its last sample, and the mark.
+    /// Bytes on the thread's allocation axis since its last sample, and the flag.
     pub counted: u64,
 }
 

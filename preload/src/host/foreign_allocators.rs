@@ -71,9 +71,9 @@ fn file_of(address: *mut c_void) -> Option<String> {
 /// preloads `vgpreload_core`; cachegrind and similar tools preload nothing else, and do not touch
 /// malloc.
 pub(crate) fn is_valgrind_allocating(preloaded: &[u8]) -> bool {
-    let mark = b"vgpreload_";
-    let tools = preloaded.windows(mark.len() + 4);
+    let prefix = b"vgpreload_";
+    let tools = preloaded.windows(prefix.len() + 4);
     tools
-        .filter(|part| part.starts_with(mark))
+        .filter(|part| part.starts_with(prefix))
         .any(|part| !part.ends_with(b"core"))
 }

@@ -112,8 +112,8 @@ pub(crate) struct Settings {
     /// `HEAPPROFILE`: prefix of all files, with a slash at its end if it means a folder. Dumps are
     /// written only if it is set.
     pub(crate) prefix: Option<Vec<u8>>,
-    /// True if `HEAPPROFILE` has gperftools' mark: the program is the child of a profiled one.
-    pub(crate) is_marked_child: bool,
+    /// True if `HEAPPROFILE` has gperftools' flag: the program is the child of a profiled one.
+    pub(crate) is_profiled_child: bool,
     /// The program's folder at its start, from which paths are resolved, in forked children too.
     /// `None`: outside the root, or deleted.
     pub(crate) folder: Option<Vec<u8>>,
@@ -158,10 +158,10 @@ impl Settings {
     pub(crate) fn read(environment: &Environment) -> Settings {
         let prefix = environment.value("HEAPPROFILE");
         let prefix = prefix.filter(|prefix| !prefix.is_empty());
-        let unmarked = prefix.and_then(without_mark);
+        let unflagged = prefix.and_then(without_flag);
         // A path of a module, and the functions.
         let named_taps = environment.text(TAP).filter(|text| text.contains(':'));
-        let (prefix, is_marked) = (unmarked.as_deref().or(prefix), unmarked.is_some());
+        let (prefix, is_flagged) = (unflagged.as_deref().or(prefix), unflagged.is_some());
         let settings = Settings {
             interval: environment.bytes("HEAPPROF_SAMPLE_INTERVAL", DEFAULT_INTERVAL, MAX_INTERVAL),
             depth: environment.number(
@@ -202,7 +202,7 @@ impl Settings {
             verbose: environment.flag("HEAPPROF_VERBOSE"),
             only: environment.text("HEAPPROF_ONLY"),
             prefix: prefix.map(files::folder_or_prefix),
-            is_marked_child: is_marked,
+            is_profiled_child: is_flagged,
             folder: sys::getcwd().ok().filter(|folder| folder.starts_with(b"/")),
             dump_allocated: environment.bytes(
                 "HEAP_PROFILE_ALLOCATION_INTERVAL",
@@ -350,14 +350,14 @@ impl Settings {
     }
 }
 
-/// Returns the prefix without gperftools' mark, or `None` if there is no mark. A program with
+/// Returns the prefix without gperftools' flag, or `None` if there is no flag. A program with
 /// gperftools in it sets the highest bit of the first byte of `HEAPPROFILE` for its children, so
 /// that they add their process ids. A path in UTF-8 may have such a byte, but not alone.
-fn without_mark(prefix: &[u8]) -> Option<Vec<u8>> {
+fn without_flag(prefix: &[u8]) -> Option<Vec<u8>> {
     let (&first, rest) = prefix.split_first()?;
-    let is_marked = first & MARK != 0 && std::str::from_utf8(prefix).is_err();
-    is_marked.then(|| [&[first & !MARK], rest].concat())
+    let is_flagged = first & FLAG != 0 && std::str::from_utf8(prefix).is_err();
+    is_flagged.then(|| [&[first & !FLAG], rest].concat())
 }
 
-/// See [`without_mark`].
-const MARK: u8 = 1 << 7;
+/// See [`without_flag`].
+const FLAG: u8 = 1 << 7;

@@ -16,7 +16,7 @@
 //!
 //! A plan is exact or refused. It holds if nothing but the entry leads into the replaced bytes. The
 //! plan proves this for every direct branch and call of the code that it is given, in two passes.
-//! The first marks where instructions begin, and the second checks that each branch inside the code
+//! The first finds where instructions begin, and the second checks that each branch inside the code
 //! leads to such a place. So data between instructions cannot hide a branch.
 //!
 //! Three facts cannot be read from the function's own code, and are assumed:
@@ -265,7 +265,7 @@ impl EntryPatch {
     /// Checks that a range of code does not lead into the replaced bytes. If `is_cut`, the code may
     /// hold the rest of an instruction that another patch has cut.
     fn check(&self, code: &[u8], address: u64, is_cut: bool) -> Result<(), Refusal> {
-        let starts = match Starts::mark(code, address) {
+        let starts = match Starts::find(code, address) {
             Ok(starts) => Some(starts),
             Err(Refusal::NotDecodable { .. }) if is_cut => None,
             Err(refusal) => return Err(refusal),

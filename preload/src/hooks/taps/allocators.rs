@@ -36,7 +36,9 @@ pub(super) fn for_each_allocator(
     // Libraries of the distribution have dynamic symbols only, and there are many. The loader's
     // hash table answers faster than a look at every symbol.
     let is_system = SYSTEM.iter().any(|folder| path_bytes.starts_with(folder));
-    let is_marked = MARKS.iter().any(|mark| module.function(mark).is_some());
+    let has_signature = SIGNATURES
+        .iter()
+        .any(|name| module.function(name).is_some());
     let name = match is_program {
         true => String::from_utf8_lossy(&executable::path()).into_owned(),
         false => path.to_string_lossy().into_owned(),
@@ -49,7 +51,7 @@ pub(super) fn for_each_allocator(
     let announces = [c"dlclose", c"_dl_debug_state"];
     let loads =
         cfg!(feature = "attach") && (announces.iter()).any(|name| module.function(name).is_some());
-    if is_system && !is_marked && named.is_empty() && !serves && !loads {
+    if is_system && !has_signature && named.is_empty() && !serves && !loads {
         return;
     }
     let owns_malloc = owns_malloc && is_program || serves;
@@ -57,7 +59,7 @@ pub(super) fn for_each_allocator(
     let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
         return;
     };
-    let is_wanted = is_marked || owns_malloc || loads || !named.is_empty();
+    let is_wanted = has_signature || owns_malloc || loads || !named.is_empty();
     let debug_file = match ElfSymbols::full(file.bytes()) {
         Some(_) => None,
         None => elf_symbols::debug_file(file.bytes()),
@@ -182,7 +184,7 @@ fn allocators<'a>(symbols: &ElfSymbols<'a>, owns_malloc: bool) -> Vec<(Family, &
 /// Folders of the distribution's libraries.
 const SYSTEM: [&[u8]; 3] = [b"/lib/", b"/lib64/", b"/usr/lib/"];
 /// Functions by which allocators in such libraries are known.
-const MARKS: [&CStr; 4] = [c"mallocx", c"mi_malloc", c"tc_malloc", c"sn_rust_alloc"];
+const SIGNATURES: [&CStr; 4] = [c"mallocx", c"mi_malloc", c"tc_malloc", c"sn_rust_alloc"];
 
 /// The program's file.
 const EXECUTABLE: &CStr = c"/proc/self/exe";

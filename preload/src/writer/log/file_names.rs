@@ -51,7 +51,7 @@ pub(super) fn make_log(
             ("HEAPPROFILE: ", path, made)
         }
         Some(prefix) => {
-            let is_child = forked || settings.is_marked_child;
+            let is_child = forked || settings.is_profiled_child;
             let made = make_at(settings, prefix, |base| {
                 let bare = (!is_child).then(|| base.to_vec());
                 let mut with_pid = [base, format!("_{pid}").as_bytes()].concat();

@@ -7,8 +7,8 @@ use yaxpeax_x86::long_mode::{InstDecoder, Instruction, Opcode, Operand, RegSpec,
 
 use super::refusal::Refusal;
 
-/// Most bytes of a range of code whose branches can be checked. The marks take an eighth of this on
-/// the stack.
+/// Most bytes of a range of code whose branches can be checked. Their starts take an eighth of this
+/// on the stack.
 const MOST_CODE: usize = 1 << 16;
 
 /// An instruction and its place.
@@ -222,11 +222,11 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    /// Marks the starts of all instructions.
+    /// Finds the starts of all instructions.
     ///
     /// # Errors
     /// If the code is too long, or cannot be decoded up to its end.
-    pub(super) fn mark(code: &[u8], address: u64) -> Result<Starts, Refusal> {
+    pub(super) fn find(code: &[u8], address: u64) -> Result<Starts, Refusal> {
         if code.len() > MOST_CODE {
             return Err(Refusal::TooLong { len: code.len() });
         }
