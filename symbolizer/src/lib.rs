@@ -68,6 +68,7 @@ pub use analysis::diff::{Comparability, Diff, DiffSite, Differences, SourceLine,
 pub use analysis::dump_triggers::{DumpTriggers, dumps_of_log};
 pub use analysis::explain::forecast::{Forecast, LONGEST_S, Outlook};
 pub use analysis::explain::kind::Kind;
+pub use analysis::explain::readings::MappedGrowth;
 pub use analysis::explain::statement::Statement;
 pub use analysis::explain::whole_run::PastBeforeDetail;
 pub use analysis::explain::{Churn, Explanation, Finding};

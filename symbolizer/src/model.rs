@@ -18,6 +18,7 @@ pub(crate) mod labels;
 pub(crate) mod loaded_module;
 pub(crate) mod mapped_memory;
 pub(crate) mod measure;
+pub(crate) mod memory_course;
 pub(crate) mod merged_address;
 pub(crate) mod metric;
 pub(crate) mod module_index;

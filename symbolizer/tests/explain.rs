@@ -145,6 +145,51 @@ fn sites_that_grow_are_told_from_sites_that_are_full() {
     assert!(ok(&words).contains("growth"), "{command}");
 }
 
+/// A table, beside mappings that may grow by 4 MiB a second, in a process with a limit.
+fn mapping(folder: &tempfile::TempDir, grows: bool) -> String {
+    log_of(folder, &mut |history, tick| {
+        if tick < 100 {
+            history.alloc(3, 40 * KIB, 0);
+        }
+        if tick % 50 == 0 {
+            let second = if grows { tick / 50 } else { 60 };
+            let mut reading = MemoryReading::at(history.now);
+            reading.set(MemoryField::Resident, (20 + 4 * second) << 20);
+            reading.set(MemoryField::HeapActive, 10 << 20);
+            reading.set(MemoryField::Mapped, second << 22);
+            reading.set(MemoryField::MappedUnrecorded, 1 << 20);
+            reading.set(MemoryField::Virtual, (100 + 4 * second) << 20);
+            reading.set(MemoryField::AddressSpaceMax, 500 << 20);
+            history.encoder.record(&Record::Memory(Box::new(reading)));
+        }
+    })
+}
+
+#[test]
+fn mappings_that_grow_are_told_and_count_for_the_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let level = mapping(&folder, false);
+    let (_, document) = verdicts(&level);
+    assert_eq!(document["mappings"], Value::Null);
+    assert_eq!(document["nothing_is_wrong"], true);
+    let growing = mapping(&folder, true);
+    let (kinds, document) = verdicts(&growing);
+    assert_eq!(kinds, expected(&[(3, "one-time")]));
+    assert_eq!(document["nothing_is_wrong"], false);
+    let rate = document["mappings"]["growth_bytes_per_second"].as_f64();
+    let rate = rate.expect("a number") / (4 << 20) as f64;
+    assert!((rate - 1.0).abs() < 0.01, "{rate}");
+    // (500 - 336) / 4 s.
+    let seconds = document["limit"]["seconds"].as_f64().expect("a time");
+    assert!((seconds - 41.0).abs() < 1.0, "{seconds}");
+    let text = ok(&["explain", &growing, "--width", "200"]);
+    let grown =
+        " 1. mappings grow: [mappings]\n    memory that malloc never saw grows by 4.0 MiB/s";
+    assert!(text.contains(grown), "{text}");
+    assert!(text.contains("--by mapping\n"), "{text}");
+    assert!(!text.contains("Nothing is wrong"), "{text}");
+}
+
 /// A burst, a batch job, an array that grows, and churn.
 fn changing(folder: &tempfile::TempDir) -> String {
     let (mut burst, mut batch) = (Vec::new(), Vec::new());
@@ -296,9 +341,14 @@ fn every_key_is_documented() {
         "findings[].line",
         "churn[].file",
         "churn[].line",
+        "mappings.function",
+        "mappings.file",
+        "mappings.line",
+        "mappings.module",
     ];
     let of_rotated = verdicts(&crate::explain_coarse::with_leak(&folder)).1;
     let of_stopped = verdicts(&stopped(&folder, &[(20, 48)])).1;
+    let of_mappings = verdicts(&mapping(&folder, true)).1;
     let of_two_rates = crate::forecast_coarse::with_two_rates();
     let documents = [
         of_changing,
@@ -306,6 +356,7 @@ fn every_key_is_documented() {
         of_cut,
         of_rotated,
         of_stopped,
+        of_mappings,
         of_two_rates,
     ];
     are_documented_but("heapprof explain --json", &documents, &excused);

@@ -69,6 +69,11 @@ impl Profile {
         lacks
     }
 
+    /// Returns true if parts of the log are missing, or recording ended before the process did.
+    pub(crate) fn lacks_parts(&self) -> bool {
+        self.damaged().is_some() || self.ends_early().is_some()
+    }
+
     /// Says that the process of a log without an end still runs.
     pub fn still_runs(&self) -> Option<String> {
         let no_end = self.no_end().filter(|no_end| !no_end.is_a_lack)?;
@@ -125,7 +130,7 @@ impl Profile {
             });
         }
         let account = &self.account;
-        let places = account.damage.len() as u64 + account.missing_frames;
+        let places = account.damage.len() as u64;
         let torn = account.torn.map(|(offset, _)| {
             let unchecked = account.unchecked_in_words();
             format!(
@@ -143,7 +148,15 @@ impl Profile {
             let bytes = Bytes(account.cut_bytes as f64);
             format!("the log was cut while it was followed: {bytes} that were read are gone")
         });
-        let all: Vec<String> = [damaged, torn, cut].into_iter().flatten().collect();
+        let missing = (account.missing_frames > 0).then(|| {
+            let parts = match account.missing_frames {
+                1 => "1 part of the log is".to_owned(),
+                n => format!("{} parts of the log are", Count(n)),
+            };
+            format!("{parts} missing between others, with all that was in them")
+        });
+        let all = [damaged, missing, torn, cut];
+        let all: Vec<String> = all.into_iter().flatten().collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 

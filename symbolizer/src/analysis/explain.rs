@@ -11,6 +11,7 @@ pub(crate) mod conduct;
 pub(crate) mod forecast;
 pub(crate) mod kind;
 pub(crate) mod rate;
+pub(crate) mod readings;
 pub(crate) mod statement;
 pub(crate) mod whole_run;
 
@@ -20,6 +21,7 @@ use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;
 use crate::analysis::explain::kind::{FEWEST_RISES, Kind};
 use crate::analysis::explain::rate::{LongTerm, Rate, Rates};
+use crate::analysis::explain::readings::{MappedGrowth, moments_of};
 use crate::analysis::explain::whole_run::{
     Fall, Growth, PastBeforeDetail, WholeRun, WholeRunVerdict,
 };
@@ -99,12 +101,16 @@ pub struct Explanation {
     pub findings: Vec<Finding>,
     /// Memory that is taken and given back at once.
     pub churn: Vec<Churn>,
+    /// Memory that malloc never saw, if it grows.
+    pub mapped: Option<MappedGrowth>,
     /// When the limit is reached that comes first; `None`: there is none.
     pub forecast: Option<Forecast>,
     /// True if the run is too short, or has too few samples, to say what grows.
     pub is_too_short: bool,
     /// True if the samples are so few that a site with a good part of the memory may have none.
     pub is_of_few_samples: bool,
+    /// True if parts of the record are missing: what they had is not judged.
+    pub is_in_parts: bool,
 }
 
 impl Explanation {
@@ -218,23 +224,30 @@ impl Explanation {
         Explanation {
             findings,
             churn: churn(map.keys(), &sites),
-            forecast: (profile.memory.zip(rates))
-                .and_then(|(reading, rates)| Forecast::of(&reading, &rates)),
+            mapped: MappedGrowth::of(profile, &map),
+            forecast: profile
+                .memory
+                .and_then(|reading| Forecast::of(&reading, rates.as_ref(), moments_of(profile))),
             is_too_short: conduct.is_none()
                 && verdicts.is_none_or(|all| all.iter().all(|it| it.growth().is_none())),
             is_of_few_samples: profile.run.interval != Some(1)
                 && conduct.is_none_or(|conduct| conduct.samples < FEW_SAMPLES),
+            is_in_parts: profile.lacks_parts(),
         }
     }
 
     /// Returns true if nothing is to look into.
     pub fn is_well(&self) -> bool {
-        !self.is_too_short && !self.is_of_few_samples && self.is_without_trouble()
+        !self.is_too_short
+            && !self.is_of_few_samples
+            && !self.is_in_parts
+            && self.is_without_trouble()
     }
 
     /// Returns true if nothing is found that is to look into.
     pub(crate) fn is_without_trouble(&self) -> bool {
         self.churn.is_empty()
+            && self.mapped.is_none()
             && self
                 .findings
                 .iter()

@@ -24,6 +24,7 @@ use crate::model::extras::Extras;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
 use crate::model::mapped_memory::Mappings;
+use crate::model::memory_course::MemoryCourse;
 use crate::model::metric::{Metric, Numbers};
 use crate::model::module_index::ModuleIndex;
 use crate::model::nearest;
@@ -89,6 +90,8 @@ pub struct Profile {
     pub memory: Option<MemoryReading>,
     /// The [whole](MemoryReading::is_whole) one that is nearest.
     pub whole_memory: Option<MemoryReading>,
+    /// The readings of the whole run.
+    pub memory_course: MemoryCourse,
     /// The reading of pages that the view is of, if it was asked for.
     pub pages: Option<PagesRead>,
     /// The program's mappings at the end of the view.

@@ -1,8 +1,13 @@
-//! Forecast: when a memory limit is reached, if the heap goes on growing as it does.
+//! Forecast: when a memory limit is reached, if the memory goes on growing as it does.
+//!
+//! The rate is that of the heap, by its samples, or that of what the limit counts, by the readings,
+//! if this grows faster: mappings grow, too.
 
 use heapprof_format::{MemoryField, MemoryReading};
 
 use crate::analysis::explain::rate::{Rate, Rates};
+use crate::analysis::explain::readings::Trend;
+use crate::model::memory_course::MemoryMoment;
 
 /// Times beyond this are not told, in seconds: seven days.
 pub const LONGEST_S: f64 = 7.0 * 86_400.0;
@@ -10,6 +15,9 @@ pub const LONGEST_S: f64 = 7.0 * 86_400.0;
 const NINETY_FIVE: f64 = 1.96;
 /// A limit that is reached within this time is trouble, in seconds: a day.
 const NEAR_S: f64 = 86_400.0;
+
+/// A number of the readings.
+type Number = fn(&MemoryMoment) -> Option<u64>;
 
 /// The limit that is reached first.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,7 +28,7 @@ pub struct Forecast {
     pub bytes: u64,
     /// The bytes that are used.
     pub used: u64,
-    /// When it is reached, if the heap grows as it does.
+    /// When it is reached, if the memory grows as it does.
     pub outlook: Outlook,
     /// The same at the rate of another time, which contradicts that.
     pub other: Option<Outlook>,
@@ -32,7 +40,7 @@ pub struct Outlook {
     /// The beginning of the time that has the rate, in nanoseconds, if the coarse history has a
     /// part in the forecast.
     pub since_ns: Option<u64>,
-    /// Growth of the lower envelope of what is in use, in bytes a second, with its standard error.
+    /// Growth of the lower envelope of what is used, in bytes a second, with its standard error.
     pub growth: f64,
     /// See [`growth`](Outlook::growth).
     pub growth_error: f64,
@@ -47,41 +55,63 @@ pub struct Outlook {
 }
 
 impl Forecast {
-    /// The forecast by the last reading of the memory, for a heap that grows at those rates.
-    pub(crate) fn of(reading: &MemoryReading, rates: &Rates) -> Option<Forecast> {
+    /// The forecast by the last reading of the memory, and by those before, for a heap that grows
+    /// at those rates. `None`: there is no limit, or no rate.
+    pub(crate) fn of(
+        reading: &MemoryReading,
+        rates: Option<&Rates>,
+        moments: &[MemoryMoment],
+    ) -> Option<Forecast> {
         let get = |field| reading.get(field);
+        let cgroup: Number = |it| it.cgroup;
+        let address_space: Number = |it| it.address_space;
         let limits = [
             (
                 reading.cgroup_limit(),
                 MemoryField::CgroupMax,
                 reading.cgroup_held(),
+                cgroup,
             ),
             (
                 "the cgroup's memory.high",
                 MemoryField::CgroupHigh,
                 reading.cgroup_held(),
+                cgroup,
             ),
             (
                 "RLIMIT_AS",
                 MemoryField::AddressSpaceMax,
                 get(MemoryField::Virtual),
+                address_space,
             ),
         ];
         let known = limits
             .into_iter()
-            .filter_map(|(limit, max, used)| Some((limit, get(max)?, used?)));
-        let (limit, bytes, used) = known.min_by_key(|it| it.1.saturating_sub(it.2))?;
+            .filter_map(|(limit, max, used, number)| Some((limit, get(max)?, used?, number)));
+        let (limit, bytes, used, number) = known.min_by_key(|it| it.1.saturating_sub(it.2))?;
         let room = bytes.saturating_sub(used) as f64;
+        let by_readings = Trend::of(moments, number).filter(|trend| {
+            rates.is_none_or(|rates| {
+                let heap = &rates.main;
+                !heap.is_real || trend.growth > heap.growth + NINETY_FIVE * heap.error
+            })
+        });
         let outlook = |rate: &Rate| Outlook {
-            since_ns: rates.by_history.then_some(rate.since_ns),
+            since_ns: rates
+                .is_some_and(|it| it.by_history)
+                .then_some(rate.since_ns),
             ..Outlook::of(room, rate)
+        };
+        let (outlook, other) = match by_readings {
+            Some(trend) => (Outlook::of(room, &Rate::of_readings(&trend)), None),
+            None => (outlook(&rates?.main), rates?.other.as_ref().map(outlook)),
         };
         Some(Forecast {
             limit,
             bytes,
             used,
-            outlook: outlook(&rates.main),
-            other: rates.other.as_ref().map(outlook),
+            outlook,
+            other,
         })
     }
 
@@ -145,8 +175,14 @@ mod tests {
     #[test]
     fn the_time_to_a_limit_has_the_interval_of_the_growth() {
         // 100 bytes a second.
-        let forecast =
-            |error| Forecast::of(&reading(100_000, 40_000), &grows_by(1000.0, error)).unwrap();
+        let forecast = |error| {
+            Forecast::of(
+                &reading(100_000, 40_000),
+                Some(&grows_by(1000.0, error)),
+                &[],
+            )
+            .unwrap()
+        };
         let times = |error| {
             let it = forecast(error).outlook;
             let whole = |seconds: Option<f64>| seconds.map(f64::round);
@@ -167,12 +203,40 @@ mod tests {
     }
 
     #[test]
+    fn mappings_reach_a_limit_too() {
+        let moments: Vec<MemoryMoment> = (0..40)
+            .map(|second| MemoryMoment {
+                time_ns: second * 1_000_000_000,
+                mappings: None,
+                address_space: None,
+                cgroup: Some((second + 1) << 20),
+            })
+            .collect();
+        let limit = reading(100 << 20, 40 << 20);
+        let seconds = |rates: Option<&Rates>, moments| {
+            let forecast = Forecast::of(&limit, rates, moments)?;
+            forecast.outlook.seconds.map(f64::round)
+        };
+        assert_eq!(seconds(None, &moments), Some(60.0));
+        assert_eq!(seconds(None, &[]), None);
+        // A heap that grows by less, and one that does not grow.
+        let slow = grows_by((1 << 20) as f64, 1000.0);
+        assert_eq!(seconds(Some(&slow), &moments), Some(60.0));
+        assert_eq!(seconds(Some(&grows_by(0.0, 1e9)), &moments), Some(60.0));
+        // One that grows by twice as much.
+        let fast = grows_by((20 << 20) as f64, 1000.0);
+        assert_eq!(seconds(Some(&fast), &moments), Some(30.0));
+    }
+
+    #[test]
     fn a_limit_that_is_used_up_has_no_time() {
-        let forecast = Forecast::of(&reading(100_000, 99_950), &grows_by(1000.0, 0.0)).unwrap();
+        let forecast =
+            Forecast::of(&reading(100_000, 99_950), Some(&grows_by(1000.0, 0.0)), &[]).unwrap();
         let words = forecast.in_words();
         let reached = "the cgroup's memory.max is 97.7 KiB, and all of it is used";
         assert_eq!(words, reached);
-        let nearly = Forecast::of(&reading(100_000, 99_000), &grows_by(1000.0, 0.0)).unwrap();
+        let nearly =
+            Forecast::of(&reading(100_000, 99_000), Some(&grows_by(1000.0, 0.0)), &[]).unwrap();
         assert!(nearly.in_words().contains("reached in 10 s"));
     }
 
@@ -181,13 +245,13 @@ mod tests {
         let mut reading = MemoryReading::at(0);
         reading.set(MemoryField::CgroupMax, 1000);
         reading.set(MemoryField::CgroupUsed, 10);
-        let forecast = Forecast::of(&reading, &grows_by(10.0, 0.0)).unwrap();
+        let forecast = Forecast::of(&reading, Some(&grows_by(10.0, 0.0)), &[]).unwrap();
         assert_eq!(forecast.limit, "the cgroup's memory.limit_in_bytes");
     }
 
     #[test]
     fn a_limit_that_is_far_away_is_not_told_in_seconds() {
-        let far = Forecast::of(&reading(1 << 50, 0), &grows_by(1000.0, 0.0)).unwrap();
+        let far = Forecast::of(&reading(1 << 50, 0), Some(&grows_by(1000.0, 0.0)), &[]).unwrap();
         assert_eq!(
             (far.outlook.seconds, far.outlook.least_seconds),
             (None, None)
@@ -198,6 +262,6 @@ mod tests {
                 .ends_with("not reached within 7 days at this rate")
         );
         let none = MemoryReading::at(0);
-        assert_eq!(Forecast::of(&none, &grows_by(1.0, 0.0)), None);
+        assert_eq!(Forecast::of(&none, Some(&grows_by(1.0, 0.0)), &[]), None);
     }
 }

@@ -16,6 +16,7 @@
 use crate::analysis::explain::coarse_run::{CoarseRun, FEWEST_MOMENTS, GOES_ON};
 use crate::analysis::explain::conduct::{Conduct, levels};
 use crate::analysis::explain::kind::is_steady;
+use crate::analysis::explain::readings::Trend;
 use crate::history::courses::{Course, Sum};
 use crate::model::change::REAL;
 use crate::model::profile::Profile;
@@ -97,6 +98,17 @@ impl Rate {
             error: conduct.error / seconds,
             is_real: conduct.growth() > (REAL * conduct.error).max(least),
             low: conduct.lows[2],
+        }
+    }
+
+    /// The rate of a number of the readings.
+    pub(crate) fn of_readings(trend: &Trend) -> Rate {
+        Rate {
+            since_ns: 0,
+            growth: trend.growth,
+            error: trend.error,
+            is_real: true,
+            low: 0.0,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::analysis::explain::forecast::{Forecast, LONGEST_S, Outlook};
 use crate::analysis::explain::kind::Kind;
+use crate::analysis::explain::readings::MappedGrowth;
 use crate::analysis::explain::whole_run::PastBeforeDetail;
 use crate::analysis::explain::{Churn, Explanation, Finding};
 use crate::model::confidence::Confidence;
@@ -19,20 +20,31 @@ pub struct Statement<'a> {
     pub site: &'a SiteKey,
     /// The numbers, each with its error.
     pub evidence: String,
-    /// Options of `heapprof tree`; `None`: no command shows more.
-    options: Option<String>,
+    /// What shows more; `None`: no command does.
+    command: Option<Command>,
     /// When the site had the most, in nanoseconds.
     pub highest_ns: Option<u64>,
+}
+
+/// A command that shows more.
+#[derive(Debug, Clone, PartialEq)]
+enum Command {
+    /// `heapprof tree` of the site, with these options.
+    Tree(String),
+    /// `heapprof top` by the names of mappings.
+    Mappings,
 }
 
 impl Statement<'_> {
     /// Returns the command that shows more. `log` is the log as a shell takes it.
     pub fn command(&self, log: &str) -> Option<String> {
         let function = regex::escape(&self.site.function).replace('\'', "'\\''");
-        let options = self.options.as_ref()?;
-        Some(format!(
-            "heapprof tree {log} --focus '{function}' {options}"
-        ))
+        Some(match self.command.as_ref()? {
+            Command::Tree(options) => {
+                format!("heapprof tree {log} --focus '{function}' {options}")
+            }
+            Command::Mappings => format!("heapprof top {log} --by mapping"),
+        })
     }
 }
 
@@ -43,7 +55,16 @@ impl Explanation {
             .findings
             .iter()
             .partition(|finding| finding.kind.is_trouble());
-        let troubles = troubles.into_iter().map(Finding::statement);
+        let mapped = self.mapped.as_ref();
+        let is_larger = |mapped: &MappedGrowth, it: &Finding| it.weight() >= mapped.bytes as f64;
+        let place = mapped.map_or(0, |mapped| {
+            troubles.partition_point(|it| is_larger(mapped, it))
+        });
+        let (larger, smaller) = troubles.split_at(place);
+        let larger = larger.iter().map(|it| it.statement());
+        let smaller = smaller.iter().map(|it| it.statement());
+        let mapped = mapped.map(MappedGrowth::statement);
+        let troubles = larger.chain(mapped).chain(smaller);
         let churn = self.churn.iter().map(Churn::statement);
         let others = others.into_iter().map(Finding::statement);
         troubles.chain(churn).chain(others).collect()
@@ -56,6 +77,9 @@ impl Explanation {
         }
         let is_well = self.is_without_trouble();
         is_well.then_some(match self.is_of_few_samples {
+            _ if self.is_in_parts => {
+                "No site grows, bursts or churns in what was recorded, and parts of the record are missing: the run cannot be judged."
+            }
             false => "Nothing is wrong: no site grows, bursts or churns.",
             true => {
                 "No site grows, bursts or churns, as far as the few samples show: a shorter interval (-i) takes more."
@@ -78,10 +102,14 @@ impl Finding {
                 ),
                 None => evidence(self),
             },
-            options: match self.kind {
-                Kind::Leak | Kind::GrowingBlock | Kind::Backlog => Some("-m growth".into()),
-                Kind::Burst | Kind::Periodic => Some(at(self.highest_ns)),
-                Kind::Unknown if self.past_before_detail.is_some() => Some("-m growth".into()),
+            command: match self.kind {
+                Kind::Leak | Kind::GrowingBlock | Kind::Backlog => {
+                    Some(Command::Tree("-m growth".into()))
+                }
+                Kind::Burst | Kind::Periodic => Some(Command::Tree(at(self.highest_ns))),
+                Kind::Unknown if self.past_before_detail.is_some() => {
+                    Some(Command::Tree("-m growth".into()))
+                }
                 Kind::Cache | Kind::OneTime | Kind::Unknown => None,
             },
             highest_ns: Some(self.highest_ns),
@@ -107,7 +135,37 @@ impl Churn {
                 "{} allocated, {share} of all, and {temporary} of it freed within 10 ms",
                 Bytes(self.allocated)
             ),
-            options: Some("-m temporary".into()),
+            command: Some(Command::Tree("-m temporary".into())),
+            highest_ns: None,
+        }
+    }
+}
+
+impl MappedGrowth {
+    fn statement(&self) -> Statement<'_> {
+        let rate = match self.growth_error > 0.0 {
+            true => {
+                let half = self.growth_error * Confidence::default().standard_errors();
+                format!("{}/s ± {}", Bytes(self.growth), Bytes(half))
+            }
+            false => format!("{}/s", Bytes(self.growth)),
+        };
+        let bytes = Bytes(self.bytes as f64);
+        let (whose, command) = match self.site_bytes {
+            0 => (String::new(), Command::Mappings),
+            mapped => (
+                format!("; {} are mapped here", Bytes(mapped as f64)),
+                Command::Tree("-m mapped".into()),
+            ),
+        };
+        Statement {
+            verdict: "mappings grow",
+            is_trouble: true,
+            site: &self.site,
+            evidence: format!(
+                "memory that malloc never saw grows by {rate}; {bytes} resident in mappings{whose}"
+            ),
+            command: Some(command),
             highest_ns: None,
         }
     }

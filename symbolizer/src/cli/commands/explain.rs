@@ -21,6 +21,7 @@ use crate::cli::output::colour::{self, TextStyle};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::heading::write_totals;
+use crate::cli::output::shell_quote::quoted;
 use crate::cli::output::width::stdout_width;
 use crate::cli::output::wrapped::write_wrapped;
 
@@ -222,7 +223,7 @@ impl Text<'_> {
     ) -> io::Result<()> {
         self.head(number, statement.verdict, statement.site, out)?;
         self.wrapped(&statement.evidence, "    ", out)?;
-        let Some(command) = statement.command(&self.file.display().to_string()) else {
+        let Some(command) = statement.command(&quoted(self.file)) else {
             return Ok(());
         };
         let line = format!("    $ {}", Printable(&command));
@@ -253,8 +254,7 @@ impl Text<'_> {
             lines.join(", ")
         );
         self.wrapped(&text, "", out)?;
-        let file = self.file.display().to_string();
-        writeln!(out, "    $ heapprof rss {}", Printable(&file))
+        writeln!(out, "    $ heapprof rss {}", Printable(&quoted(self.file)))
     }
 
     /// A text in as many lines as it needs.

@@ -18,6 +18,7 @@ impl Fold {
                 });
             }
         }
+        self.profile.memory_course.add(&reading);
         let end_ns = self.end_ns();
         let [nearest, nearest_whole] = &mut self.memory;
         nearest.take(reading.time_ns, reading, end_ns);

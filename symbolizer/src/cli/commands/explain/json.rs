@@ -17,6 +17,7 @@ struct Document<'a> {
     few_samples: bool,
     findings: Vec<FindingLine<'a>>,
     churn: Vec<ChurnLine<'a>>,
+    mappings: Option<MappingsLine<'a>>,
     limit: Option<Limit<'a>>,
     caveats: Vec<String>,
 }
@@ -62,6 +63,20 @@ struct ChurnLine<'a> {
     allocated_bytes: f64,
     temporary_bytes: f64,
     share: f64,
+}
+
+/// Memory that malloc never saw, and that grows.
+#[derive(Serialize)]
+struct MappingsLine<'a> {
+    /// The site that has mapped most of it; `None`: none has.
+    function: Option<&'a str>,
+    file: Option<&'a str>,
+    line: Option<u32>,
+    module: Option<&'a str>,
+    resident_bytes: u64,
+    mapped_bytes: u64,
+    growth_bytes_per_second: f64,
+    growth_error_bytes_per_second: f64,
 }
 
 #[derive(Serialize)]
@@ -156,6 +171,19 @@ pub(super) fn write(
         temporary_bytes: it.temporary,
         share: it.share,
     });
+    let mappings = explanation.mapped.as_ref().map(|it| {
+        let site = (it.site_bytes > 0).then_some(&it.site);
+        MappingsLine {
+            function: site.map(|site| site.function.as_str()),
+            file: site.and_then(|site| site.file.as_deref()),
+            line: site.and_then(|site| site.line),
+            module: site.map(|site| site.module.as_str()),
+            resident_bytes: it.bytes,
+            mapped_bytes: it.site_bytes,
+            growth_bytes_per_second: it.growth,
+            growth_error_bytes_per_second: it.growth_error,
+        }
+    });
     let limit = explanation.forecast.as_ref().map(|it| Limit {
         name: it.limit,
         bytes: it.bytes,
@@ -171,6 +199,7 @@ pub(super) fn write(
         few_samples: explanation.is_of_few_samples,
         findings: explanation.findings.iter().map(FindingLine::from).collect(),
         churn: churn.collect(),
+        mappings,
         limit,
         caveats: profile.conditions(),
     };
