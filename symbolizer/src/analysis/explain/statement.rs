@@ -20,7 +20,7 @@ pub struct Statement<'a> {
     pub site: &'a SiteKey,
     /// The numbers, each with its error.
     pub evidence: String,
-    /// What shows more; `None`: no command does.
+    /// The command that shows more; `None`: none does.
     command: Option<Command>,
     /// When the site had the most, in nanoseconds.
     pub highest_ns: Option<u64>,
