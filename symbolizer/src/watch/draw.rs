@@ -386,7 +386,7 @@ mod tests {
         let mut state = state(snapshot);
         let lines = drawn(&mut state, 80, 24);
         assert_eq!(lines[3], "the log is gone");
-        let damage = "the log is damaged in 2 places: what was there is missing";
+        let damage = "2 parts of the log are missing between others, with all that was in them";
         assert_eq!(lines[4], damage);
         assert_eq!(lines[5], "… and 1 more: `heapprof info a.heaplog`");
     }
