@@ -22,8 +22,9 @@ pub struct MemoryMoment {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MemoryCourse {
     moments: Vec<MemoryMoment>,
-    /// Readings so far, and of how many one is kept less one.
+    /// Readings so far.
     readings: u64,
+    /// Readings that are left out behind each moment.
     left_out: u64,
 }
 
@@ -40,7 +41,8 @@ impl MemoryMoment {
         let mappings = get(Field::Mapped).zip(others);
         MemoryMoment {
             time_ns: reading.time_ns,
-            mappings: mappings.map(|(recorded, others)| recorded + others + shared),
+            mappings: mappings
+                .map(|(recorded, others)| recorded.saturating_add(others).saturating_add(shared)),
             address_space: get(Field::Virtual),
             cgroup: reading.cgroup_held(),
         }
@@ -106,5 +108,8 @@ mod tests {
         reading.set(Field::HeapActive, 50);
         assert_eq!(MemoryMoment::of(&reading).mappings, Some(115));
         assert_eq!(MemoryMoment::of(&MemoryReading::at(0)).mappings, None);
+        // A log may claim any number.
+        reading.set(Field::Mapped, u64::MAX);
+        assert_eq!(MemoryMoment::of(&reading).mappings, Some(u64::MAX));
     }
 }

@@ -1,8 +1,9 @@
 //! Readings: growth of memory that malloc never saw, and of what a limit counts, by the readings of
 //! the memory.
 //!
-//! As in `explain::conduct`, the lower envelope is judged in quarters of the time, of which the
-//! first one fills tables. Readings are no estimates: the error is how unsteady the growth is.
+//! As in `explain::conduct`, the lower envelope is judged in quarters of the time. In the first one
+//! a program fills its tables, and it is left out. Readings are no estimates: the error is how
+//! unsteady the growth is.
 //!
 //! Not here: which stacks have mapped it; the profile's mappings tell.
 
@@ -26,7 +27,7 @@ const MOST: f64 = 0.5;
 pub(crate) struct Trend {
     /// In bytes a second.
     pub(crate) growth: f64,
-    /// Half of the difference of its two halves, as a standard error.
+    /// Half of the difference between the rates of its two halves, in place of a standard error.
     pub(crate) error: f64,
 }
 
@@ -57,13 +58,12 @@ impl Trend {
             .filter_map(|it| Some((it.time_ns, number(it)? as f64)))
             .collect();
         let (&(first_ns, _), &(last_ns, last)) = known.first().zip(known.last())?;
-        let quarter_ns = (last_ns - first_ns) / 4;
+        let quarter_ns = last_ns.checked_sub(first_ns)? / 4;
         let low_of = |quarter: u64| {
             let from_ns = first_ns + quarter * quarter_ns;
-            let to_ns = if quarter == 3 {
-                u64::MAX
-            } else {
-                from_ns + quarter_ns
+            let to_ns = match quarter {
+                3 => u64::MAX,
+                _ => from_ns + quarter_ns,
             };
             let inside = known.iter().filter(|it| (from_ns..to_ns).contains(&it.0));
             let least = inside.clone().min_by(|a, b| a.1.total_cmp(&b.1));
@@ -177,5 +177,16 @@ mod tests {
         assert_eq!(trend((0..40).map(|second| 4000 + second)), None);
         assert_eq!(trend((0..5).map(|second| second * 100)), None, "too few");
         assert_eq!(trend(std::iter::empty()), None);
+        // A damaged log may have times that go back.
+        let at = |time_ns| MemoryMoment {
+            time_ns,
+            mappings: Some(time_ns),
+            address_space: None,
+            cgroup: None,
+        };
+        assert_eq!(
+            Trend::of(&[at(u64::MAX), at(5), at(0)], |it| it.mappings),
+            None
+        );
     }
 }
