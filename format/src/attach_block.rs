@@ -26,6 +26,9 @@ pub const ATTACH_BLOCK_SYMBOL: &str = "heapprof_attach_block";
 pub const ATTACH_SYMBOL: &str = "heapprof_attach";
 /// File name of the library.
 pub const ATTACH_LIBRARY: &str = "libheapprof-attach.so";
+/// Folder of the path that the loader gets if the library's file is in memory: the file's name is
+/// its descriptor. No other code of a process uses this spelling, and the loader compares names.
+pub const ATTACH_DESCRIPTORS: &str = "/proc/self/./fd/";
 
 /// Bytes of a thread's countdown.
 pub const COUNTDOWN_LEN: usize = 16;

@@ -59,8 +59,9 @@ mod thread_status;
 mod varint;
 
 pub use attach_block::{
-    ATTACH_BLOCK_SYMBOL, ATTACH_JUMP, ATTACH_LIBRARY, ATTACH_MAGIC, ATTACH_SYMBOL, AttachBlock,
-    AttachBlockView, AttachInput, AttachPatch, COUNTDOWN_LEN, MOST_ATTACH_PATCHES, attach_state,
+    ATTACH_BLOCK_SYMBOL, ATTACH_DESCRIPTORS, ATTACH_JUMP, ATTACH_LIBRARY, ATTACH_MAGIC,
+    ATTACH_SYMBOL, AttachBlock, AttachBlockView, AttachInput, AttachPatch, COUNTDOWN_LEN,
+    MOST_ATTACH_PATCHES, attach_state,
 };
 pub use checkpoint::{Checkpoint, Passed, Sums};
 pub use coarse_moment::CoarseMoment;

@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use heapprof_core::{AddressMap, CpuShare, DetailBaseline, number_of};
-use heapprof_format::{MemoryField as Field, MemoryReading, Module, Segment};
+use heapprof_format::{ATTACH_DESCRIPTORS, MemoryField as Field, MemoryReading, Module, Segment};
 
 use crate::allocator::{self, UntouchedPages};
 use crate::os::pagemap::Pagemap;
@@ -55,9 +55,6 @@ const LEAST_CHANGE: u64 = 1 << 20;
 /// A process that ends earlier has no detail at its end, nor a child in its last dump, which would
 /// exceed the share of details.
 const SHORT_NS: u64 = 1_000_000_000;
-/// Where a library has its path that was loaded from a descriptor, as an attached one: its file is
-/// in shared memory.
-const DESCRIPTORS: &str = "/proc/self/./fd/";
 /// ELF `p_flags` of a segment that can be written.
 const WRITABLE: u32 = 2;
 
@@ -465,7 +462,8 @@ fn read_detail(
             counted.map(pages, ());
         }
         *(if is_ours { &mut own } else { &mut variables }) += bytes;
-        if is_ours && module.path.starts_with(DESCRIPTORS) {
+        // Its file is in shared memory.
+        if is_ours && module.path.starts_with(ATTACH_DESCRIPTORS) {
             detail.set(Field::OwnShared, bytes_of_file(map, module));
         }
     }

@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use heapprof_format::{ATTACH_LIBRARY, AttachInput};
+use heapprof_format::{ATTACH_DESCRIPTORS, ATTACH_LIBRARY, AttachInput};
 
 use super::all_threads::threads_of;
 use super::arch::borrowed_code::{self, CODE, GATE, PATH, REGION, Slot, gate};
@@ -402,8 +402,7 @@ fn prepare(
                 let _ = borrowed.call(libc::SYS_close, [descriptor, 0, 0, 0, 0, 0]);
                 return Err(why);
             }
-            // A name that no other code of the process uses: the loader compares names.
-            path = format!("/proc/self/./fd/{descriptor}");
+            path = format!("{ATTACH_DESCRIPTORS}{descriptor}");
         }
         let data = borrowed_code::data(
             &borrowed.resumed,
