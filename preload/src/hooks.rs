@@ -1,8 +1,8 @@
 //! Hooks: the functions that the program calls in place of libc's, and the sampling decision.
 //!
 //! ```text
-//!  program ─┬> malloc_fast ── countdown expired, or a hit in the Bloom filter ─> malloc ─┬> sample
-//!           └> malloc, aligned, operators ──────────────────────────────────────────────┘
+//!  program ─┬> malloc_fast ── countdown expired, or Bloom filter hit ─> malloc ─┬> sample
+//!           └> malloc, aligned, operators ─────────────────────────────────────┘
 //! ```
 //!
 //! | concept | file |

@@ -68,8 +68,8 @@ impl UntouchedWalk {
         }
     }
 
-    fn sum_of(&mut self, pages: PageUse) -> Option<&mut u64> {
-        match pages {
+    fn sum_of(&mut self, use_of_pages: PageUse) -> Option<&mut u64> {
+        match use_of_pages {
             PageUse::Active => Some(&mut self.sums.active),
             PageUse::Dirty => Some(&mut self.sums.dirty),
             PageUse::Muzzy => Some(&mut self.sums.muzzy),

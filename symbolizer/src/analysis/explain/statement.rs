@@ -143,13 +143,7 @@ impl Churn {
 
 impl MappedGrowth {
     fn statement(&self) -> Statement<'_> {
-        let rate = match self.growth_error > 0.0 {
-            true => {
-                let half = self.growth_error * Confidence::default().standard_errors();
-                format!("{}/s ± {}", Bytes(self.growth), Bytes(half))
-            }
-            false => format!("{}/s", Bytes(self.growth)),
-        };
+        let rate = with_error(self.growth, self.growth_error, "/s");
         let bytes = Bytes(self.bytes as f64);
         let (whose, command) = match self.site_bytes {
             0 => (String::new(), Command::Mappings),
@@ -176,13 +170,17 @@ fn at(time_ns: u64) -> String {
     format!("--at {:.6}s", time_ns.div_ceil(1000) as f64 / 1e6)
 }
 
+/// Bytes with the 95 % interval, if there is a standard error.
+fn with_error(value: f64, error: f64, unit: &str) -> String {
+    let half = error * Confidence::default().standard_errors();
+    match error > 0.0 {
+        true => format!("{}{unit} ± {}", Bytes(value), Bytes(half)),
+        false => format!("{}{unit}", Bytes(value)),
+    }
+}
+
 /// The numbers of a finding.
 fn evidence(finding: &Finding) -> String {
-    let ninety_five = Confidence::default().standard_errors();
-    let with_error = |value: f64, error: f64, unit: &str| match error > 0.0 {
-        true => format!("{}{unit} ± {}", Bytes(value), Bytes(error * ninety_five)),
-        false => format!("{}{unit}", Bytes(value)),
-    };
     let in_use = match finding.until_ns {
         // The end of the run is behind the time that is judged.
         Some(_) => format!("{} on average", Bytes(finding.mean)),

@@ -10,7 +10,7 @@ use crate::cli::options::age::Age;
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct TimeArgs {
     /// The heap at a moment: 12.5s, 300ms, 2m, 50%, 10:00:00, 2026-11-21T10:00:00Z, start, end,
-    /// peak, peak-rss, "peak near 26s", or a marker's name. Needs a .heaplog
+    /// peak, peak-rss, "peak near 26s", or a marker's name (NAME#2: the second). Needs a .heaplog
     #[arg(long, value_name = "MOMENT", allow_hyphen_values = true, conflicts_with_all = ["from", "to"], help_heading = "When")]
     at: Option<String>,
 
