@@ -16,11 +16,12 @@
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::error::Error;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, Once, OnceLock, PoisonError};
 
 /// Bytes that a run may take even if it reads next to nothing.
 pub const CONSTANT: usize = 256 << 20;
@@ -297,6 +298,19 @@ fn add(bytes: isize) {
     if bytes > 0 && usize::try_from(taken).is_ok_and(|taken| taken > bound) {
         end_run(bound, false);
     }
+}
+
+/// Starts the threads of parallel work, if they do not run yet. Call it before any such work. Their
+/// stacks take memory: if the system refuses it, the run ends as without memory for a block.
+pub(crate) fn start_threads() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let started = rayon::ThreadPoolBuilder::new().build_global();
+        // An error without a source says that they run already.
+        if started.is_err_and(|error| error.source().is_some()) {
+            end_run(BOUND.load(Relaxed), true);
+        }
+    });
 }
 
 #[cold]

@@ -6,6 +6,8 @@ use heapprof_format::{FILE_HEADER_LEN, frame_end};
 use rayon::prelude::*;
 use zstd::bulk::Compressor;
 
+use crate::memory;
+
 /// Bytes of a part. Level 3 looks back so far, so larger parts are hardly smaller together.
 pub(super) const PART: usize = 2 << 20;
 /// Beyond, the last frame of a part is cut.
@@ -22,6 +24,7 @@ const PARTS_A_CORE: usize = 2;
 /// Those of `out`.
 pub fn pack(log: &[u8], out: &mut impl Write, mut progress: impl FnMut(u64)) -> io::Result<u64> {
     let (mut at, mut written) = (0, 0);
+    memory::start_threads();
     let at_once = PARTS_A_CORE * rayon::current_num_threads();
     while at < log.len() {
         let mut parts = Vec::new();

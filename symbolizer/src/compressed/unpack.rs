@@ -8,6 +8,7 @@ use zstd::bulk::Decompressor;
 use zstd::stream::raw::{DParameter, Decoder, Operation};
 
 use crate::compressed::zstd_frames::{ExtentKind, FileExtent, ZstdFrames};
+use crate::memory;
 
 /// How many times its size a file may unpack to. The log of a loop that allocates and frees blocks
 /// of one size by one stack unpacks to some 110 times its own.
@@ -118,6 +119,7 @@ pub fn unpack(
         head: Vec::new(),
         damage: None,
     };
+    memory::start_threads();
     let mut extents = ZstdFrames::of(bytes).peekable();
     while let Some(extent) = extents.next() {
         let Some(mut room) = BATCH.checked_sub(extent.in_memory().unwrap_or(u64::MAX)) else {

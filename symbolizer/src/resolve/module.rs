@@ -10,6 +10,7 @@ use super::module_symbols::ModuleSymbols;
 use super::names::Names;
 use super::report::{BuildId, ModuleReport, Reason};
 use super::symtab::Symbols;
+use crate::memory;
 use rayon::prelude::*;
 
 /// A module and the addresses in it that need names.
@@ -24,6 +25,7 @@ pub struct ModuleQuery<'a> {
 /// Resolves many modules, on all cores. Known ones need no files. The answers are in the order of
 /// the questions.
 pub fn resolve_all(queries: &[ModuleQuery<'_>], search: &SearchPath) -> Vec<ModuleSymbols> {
+    memory::start_threads();
     // One job a module; each splits further by compilation unit, so that one large module fills all
     // cores too.
     queries

@@ -46,7 +46,7 @@ fn write_line(exceeded: &Exceeded<'_>, out: &mut impl Write) -> std::io::Result<
     if exceeded.is_refused {
         return writeln!(
             out,
-            "there is not enough memory for this (see `ulimit -v` and the cgroup's limit)"
+            "there is not enough memory for this (see `ulimit -v`, `ulimit -u` and the cgroup's limit)"
         );
     }
     write!(

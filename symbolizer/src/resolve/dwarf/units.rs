@@ -10,6 +10,7 @@ use super::entry_names::{OtherEntries, RawName, name_at};
 use super::pcs::Pcs;
 use super::scopes::{LazyScopes, Scopes};
 use super::{Dwarf, Slice, line_program};
+use crate::memory;
 use crate::resolve::names::Names;
 use gimli::{DebugInfoOffset, UnitHeader, UnitRef, UnitType};
 use rayon::prelude::*;
@@ -54,6 +55,7 @@ impl<'d> Units<'d> {
         budget: &Budget,
         problem: impl Fn(ReadError) + Sync,
     ) -> Self {
+        memory::start_threads();
         let mut units = Self::headers_only(dwarf);
         let found: Vec<Vec<UnitRange>> = units
             .headers
