@@ -32,8 +32,15 @@ pub const MULTIPLE: usize = 64;
 /// Bytes that a run may take that follows logs without an end: what these say must not decide it.
 pub const OF_SERVICES: usize = 2 << 30;
 
+/// Bytes that a thread of parallel work takes as it begins: stacks, and its first blocks.
+const OF_THREAD: usize = 4 << 20;
+/// Bytes that the others may take meanwhile.
+const ROOM: usize = 32 << 20;
+
+/// Address space of a new arena of the system's allocator, for a moment: two heaps of 64 MiB.
+const OF_ARENA: usize = 128 << 20;
+
 /// Arenas of the system's allocator in a run with many threads.
-#[cfg(target_env = "gnu")]
 const ARENAS: libc::c_int = 2;
 
 /// The most that is kept to make the next answer faster: some hundred logs of a server.
@@ -134,10 +141,16 @@ pub(crate) fn left() -> u64 {
 /// Lets few threads have memory of their own in the system's allocator. A server has a thread for
 /// each connection, and what one gave back, another could not take.
 pub fn share_between_threads() {
+    limit_arenas(ARENAS);
+}
+
+/// Sets the most arenas of the system's allocator, of which there is one at least.
+#[cfg_attr(not(target_env = "gnu"), allow(unused_variables))]
+fn limit_arenas(most: libc::c_int) {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets a number of the allocator, which takes any value at any time.
     unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, ARENAS);
+        libc::mallopt(libc::M_ARENA_MAX, most);
     }
 }
 
@@ -305,12 +318,30 @@ fn add(bytes: isize) {
 pub(crate) fn start_threads() {
     static STARTED: Once = Once::new();
     STARTED.call_once(|| {
-        let started = rayon::ThreadPoolBuilder::new().build_global();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let start = || rayon::ThreadPoolBuilder::new().build_global();
+        let room = ROOM + threads * OF_THREAD;
+        // The address space of a thread's own arena would be missing elsewhere.
+        if !has_room(room + threads * OF_ARENA) {
+            limit_arenas(1);
+        }
+        // A thread that lacks memory as it begins ends the process, so there must be enough before.
         // An error without a source says that they run already.
-        if started.is_err_and(|error| error.source().is_some()) {
+        if !has_room(room) || start().is_err_and(|error| error.source().is_some()) {
             end_run(BOUND.load(Relaxed), true);
         }
     });
+}
+
+/// Returns true if the system maps so many bytes. The allocator is not asked: it may take them from
+/// address space that it has kept, which a thread's stack cannot have.
+fn has_room(bytes: usize) -> bool {
+    // SAFETY: a mapping at a place that the kernel chooses, which nobody uses before it goes.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let mapped = libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0);
+        mapped != libc::MAP_FAILED && libc::munmap(mapped, bytes) == 0
+    }
 }
 
 #[cold]
