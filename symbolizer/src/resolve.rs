@@ -43,6 +43,7 @@
 mod allocators;
 pub(crate) mod archive;
 mod completion;
+mod constructor;
 mod cpp_name;
 mod debuginfod;
 mod demangle;

@@ -6,6 +6,7 @@
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::constructor::with_first_parameters;
 use super::cpp_name;
 use super::length::{LONGEST_LINKAGE, shortened, within};
 
@@ -22,7 +23,7 @@ pub fn demangle(raw: &str) -> Option<String> {
     }
     let named = |raw| {
         rust(raw)
-            .or_else(|| cpp(raw))
+            .or_else(|| cpp(&with_first_parameters(raw, cpp)))
             .or_else(|| just_the_name(raw))
     };
     let name = match raw.strip_suffix("@plt") {
@@ -173,6 +174,58 @@ mod tests {
         ];
         for (raw, expected) in cases {
             assert_eq!(demangle(raw).as_deref(), expected, "{raw}");
+        }
+    }
+
+    /// c++filt has the same names, but for the short ones of the standard library.
+    #[test]
+    fn a_constructor_template_has_all_its_parameters() {
+        for (raw, expected) in [
+            (
+                "_ZN2my3BoxIiEC2IfEEmT_i",
+                "my::Box<int>::Box<float>(unsigned long, float, int)",
+            ),
+            (
+                "_ZNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEC1IS3_EEmcRKS3_",
+                "std::string::string<std::allocator<char>>(unsigned long, char, std::allocator<char> const&)",
+            ),
+            ("_ZN2VvC1IiEET_", "Vv::Vv<int>(int)"),
+            ("_ZN1HIiEC1IJEEEDpOT_", "H<int>::H<>()"),
+            ("_ZN1HIcEC2I2XxEET_PNS3_1xE", "H<char>::H<Xx>(Xx, Xx::x*)"),
+            ("_ZN2TgB5cxx11C2IfEEiT_", "Tg::Tg<float>(int, float)"),
+            ("_ZN1AC1B5cxx11IfEEiT_", "A::A<float>(int, float)"),
+            (
+                "_ZN1AC1IN1BI1CIiEEEEEmT_i",
+                "A::A<B<C<int>>>(unsigned long, B<C<int>>, int)",
+            ),
+            (
+                "_ZN1BC2IfEEmT_i.isra.0",
+                "B::B<float>(unsigned long, float, int) [clone .isra.0]",
+            ),
+            // The scope of a lambda, and of a lambda that is an argument.
+            (
+                "_ZZN1BC4IcEEmT_iENKUlvE_clEv",
+                "B::B<char>(unsigned long, char, int)::{lambda()#1}::operator()() const",
+            ),
+            (
+                "_ZNSt17_Function_handlerIFvvEZN1BC4IcEEmT_iEUlvE_E9_M_invokeERKSt9_Any_data",
+                "std::_Function_handler<void (), B::B<char>(unsigned long, char, int)::{lambda()#1}>::_M_invoke(std::_Any_data const&)",
+            ),
+            // No constructor templates.
+            (
+                "_ZN3FC1I1AIiEE3barIdEEmT_",
+                "unsigned long FC1<A<int>>::bar<double>(double)",
+            ),
+            ("_ZN3FC1I1AIiEEC2Em", "FC1<A<int>>::FC1(unsigned long)"),
+            ("_ZN3foo3fooIiEET_S1_", "int foo::foo<int>(int)"),
+            ("_ZN1HIiEcvPT_IiEEv", "H<int>::operator int*<int>()"),
+            ("_ZN1GI1BED2Ev", "G<B>::~G()"),
+            (
+                "_ZZ3locIdEvT_EN1LC2Eid",
+                "void loc<double>(double)::L::L(int, double)",
+            ),
+        ] {
+            assert_eq!(demangle(raw).as_deref(), Some(expected), "{raw}");
         }
     }
 
