@@ -327,6 +327,35 @@ fn a_name_ends_no_script() {
     assert_eq!(said["moments"][1]["groups"][0]["name"], NAME);
 }
 
+/// A pattern that matches nothing is told, whatever another one matches.
+#[test]
+fn a_suppression_that_matches_nothing_is_told() {
+    let (folder, log, _) = server_file(1);
+    let page = folder.path().join("page.html");
+    let known = folder.path().join("known.supp");
+    for (others, is_used) in [("", false), ("leak:[0x1010]\n", true)] {
+        write(
+            folder.path(),
+            "known.supp",
+            format!("{others}leak:nowhere\n").as_bytes(),
+        );
+        let [page, known] = [&page, &known].map(|path| path.to_str().unwrap());
+        let out = heapprof(&["report", "--suppressions", known, "-o", page, &log]);
+        assert!(out.status.success(), "{}", stderr(&out));
+        let said = stderr(&out);
+        assert!(
+            said.contains("leak:nowhere (") && said.contains("matches nothing"),
+            "{said}"
+        );
+        assert_eq!(
+            said.contains("suppressed: leak:[0x1010]: "),
+            is_used,
+            "{said}"
+        );
+        std::fs::remove_file(page).unwrap();
+    }
+}
+
 #[test]
 fn the_page_is_beside_nobody_and_over_nothing() {
     let (folder, log, _) = server_file(1);

@@ -124,8 +124,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut symbols = args.logs.symbols(&profile)?;
     let suppressed = args.suppressions.frames(&profile, &symbols)?;
     let log = labels.part(input.log()?).without(&suppressed);
+    args.suppressions.apply(&mut profile, &symbols)?;
     if !suppressed.is_empty() {
-        args.suppressions.apply(&mut profile, &symbols)?;
         let words = std::mem::take(&mut profile.filtered);
         let read = log.profile_with_courses(extras, DEFAULT_TEMPORARY, REPORTED, |_| {});
         (profile, midway) = read.map_err(failed)?;
