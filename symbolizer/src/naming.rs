@@ -5,6 +5,7 @@
 //! Not here: reading the files of modules and their debug information (`resolve`).
 
 pub(crate) mod allocator_name;
+pub(crate) mod bare_name;
 pub(crate) mod coverage;
 pub(crate) mod crate_name;
 pub(crate) mod emergency_pool;

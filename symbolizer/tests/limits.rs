@@ -342,3 +342,28 @@ fn a_log_without_one_of_its_dumps_is_complete() {
         assert!(info.contains(counter.describe()), "{info}");
     }
 }
+
+/// A dump with its names. The function `read_request` has 2,000 bytes in use.
+const NAMED: &str = include_str!("golden/symbolized/exact.heap");
+
+/// A compiler that inlines a function takes its parameters away, and not its limit.
+#[test]
+fn a_limit_of_a_function_holds_where_its_parameters_are_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let dump = write(folder.path(), "a.heap", NAMED.as_bytes());
+    for subject in ["site", "function"] {
+        for (pattern, expected) in [
+            ("read_request(int)", true),
+            ("^read_request(int)$", true),
+            ("^demo::init$", true),
+            ("demo::init(int)", true),
+            ("demo::init(long)", false),
+        ] {
+            let text = format!("[[limit]]\n{subject} = \"{pattern}\"\nat-most = 1\n");
+            let budget = write(folder.path(), "b.toml", text.as_bytes());
+            let args = ["check", "--budget", budget.to_str().unwrap()];
+            let (code, said) = status(&[&args[..], &[dump.to_str().unwrap()]].concat());
+            assert_eq!(code == 3, expected, "{subject} {pattern}: {said}");
+        }
+    }
+}

@@ -14,6 +14,7 @@
 //! because a site without a sample may be there all the same.
 
 mod sites;
+mod variants;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -34,6 +35,7 @@ use crate::naming::symbols::Symbols;
 
 pub use sites::DiffSite;
 use sites::Homonyms;
+use variants::Variants;
 
 /// A line of source.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -237,9 +239,15 @@ impl<'a> Differences<'a> {
         for (side, key, module, _) in sites() {
             homonyms.add(side, key, module);
         }
+        let mut variants = Variants::default();
+        for (side, key, module, _) in sites() {
+            variants.add(side, &homonyms.site(key, module), key.file.as_deref());
+        }
+        let common_sites = variants.common_sites();
         let mut places: HashMap<DiffSite, [Places; 2]> = HashMap::new();
         for (side, key, module, change) in sites() {
             let place = homonyms.site(key, module);
+            let place = common_sites.get(&place).cloned().unwrap_or(place);
             if let Some(file) = &key.file {
                 let of_sides = places.entry(place.clone()).or_default();
                 of_sides[side].insert((file.to_string(), key.line));

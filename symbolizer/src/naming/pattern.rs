@@ -8,11 +8,17 @@
 
 use regex::Regex;
 
+use crate::naming::bare_name::BareName;
+
 /// See the module's text.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: String,
     regex: Regex,
+    /// The expression for bare names.
+    bare: Regex,
+    /// True if the pattern has parameters, or the number of a lambda.
+    is_detailed: bool,
 }
 
 impl Pattern {
@@ -30,17 +36,35 @@ impl Pattern {
         if rest.is_empty() {
             return None;
         }
-        let parts: Vec<String> = rest.split('*').map(regex::escape).collect();
-        let regex = Regex::new(&format!("(?s){begin}{}{end}", parts.join(".*"))).ok()?;
+        let regex = |rest: &str, end: &str| {
+            let parts: Vec<String> = rest.split('*').map(regex::escape).collect();
+            Regex::new(&format!("(?s){begin}{}{end}", parts.join(".*"))).ok()
+        };
+        let bare = BareName::of(rest);
+        let is_without_end = bare.is_detailed && !rest.ends_with(['*', '}', ':', '>']);
         Some(Pattern {
             text: name.to_owned(),
-            regex,
+            regex: regex(rest, end)?,
+            bare: match is_without_end {
+                true => regex(&bare.text, "$")?,
+                false => regex(&bare.text, end)?,
+            },
+            is_detailed: bare.is_detailed,
         })
     }
 
     /// Returns true if the pattern matches a name.
     pub fn matches(&self, name: &str) -> bool {
         self.regex.is_match(name)
+    }
+
+    /// Returns true if the pattern matches a function's name, or would if one of the two had not
+    /// lost its parameters and the numbers of its lambdas.
+    pub fn matches_function(&self, name: &str) -> bool {
+        self.matches(name) || {
+            let bare = BareName::of(name);
+            !(self.is_detailed && bare.is_detailed) && self.bare.is_match(&bare.text)
+        }
     }
 
     /// Returns the pattern as it was written.
@@ -78,6 +102,48 @@ mod tests {
         }
         for nothing in ["", " ", "^", "$", "^$"] {
             assert!(Pattern::new(nothing).is_none(), "{nothing}");
+        }
+    }
+
+    /// A compiler that inlines a function takes its parameters away, and not its limit.
+    #[test]
+    fn a_function_that_lost_its_parameters_is_matched() {
+        for (pattern, name, expected) in [
+            ("register_user(int)", "register_user(int)", true),
+            ("register_user(int)", "register_user", true),
+            ("^register_user(int)$", "register_user", true),
+            ("register_user(*)", "register_user", true),
+            ("^void make<int>(int)", "make<int>", true),
+            ("^make<int>", "void make<int>(int)", true),
+            ("register_user$", "register_user(int)", true),
+            ("register_user(int)", "register_users", false),
+            ("register_user(int)", "register_user::inner", false),
+            // Another overload has kept its parameters.
+            ("register_user(int)", "register_user(long)", false),
+            ("register_user$", "register_users(int)", false),
+            (
+                "^main::{lambda(int)#1}::operator()(int) const$",
+                "main::(anonymous struct)::operator()",
+                true,
+            ),
+            (
+                "main::{lambda(int)#1}",
+                "main::(anonymous struct)::operator()",
+                true,
+            ),
+            (
+                "main::{lambda(int)#1}",
+                "main::{lambda(int)#2}::operator()(int) const",
+                false,
+            ),
+            (
+                "main::(anonymous struct)::operator()",
+                "main::{lambda(int)#2}::operator()(int) const",
+                true,
+            ),
+        ] {
+            let found = Pattern::new(pattern).unwrap();
+            assert_eq!(found.matches_function(name), expected, "{pattern} {name}");
         }
     }
 }

@@ -33,7 +33,7 @@ impl Subject {
         match self {
             Subject::Function => in_any_function(pattern, profile, symbols),
             Subject::Site => of_sites(profile, symbols, |site| {
-                pattern.matches(&site.function) || pattern.matches(&site.place())
+                pattern.matches_function(&site.function) || pattern.matches(&site.place())
             }),
             Subject::Module => of_sites(profile, symbols, |site| pattern.matches(&site.module)),
         }
@@ -91,7 +91,7 @@ fn in_any_function(pattern: &Pattern, profile: &Profile, symbols: &Symbols) -> V
         *known.entry(place).or_insert_with(|| {
             let frames = symbols.frames(place).iter();
             let mut functions = frames.map(|frame| symbols.function(profile, place, frame));
-            functions.any(|function| pattern.matches(&function))
+            functions.any(|function| pattern.matches_function(&function))
         })
     };
     let stacks = profile.stacks.iter();

@@ -10,6 +10,7 @@ use crate::model::amount::Amount;
 use crate::model::measure::Measure;
 use crate::model::metric::Numbers;
 use crate::model::profile::{CallStack, Place, Profile};
+use crate::naming::bare_name::BareName;
 use crate::naming::crate_name::without_return_type;
 use crate::naming::fold_library::fold;
 use crate::naming::group::{By, parts};
@@ -383,7 +384,19 @@ impl Paths<'_> {
 fn is_called(function: &str, wanted: &str) -> bool {
     let named = without_return_type(without_parameters(function));
     let plain = without_brackets(named, '<', '>');
-    function == wanted || [without_parameters(function), named, plain].contains(&wanted)
+    function == wanted
+        || [without_parameters(function), named, plain].contains(&wanted)
+        || is_without_parameters_of(function, wanted)
+}
+
+/// Returns true if the function is the wanted one, but has lost its parameters.
+fn is_without_parameters_of(function: &str, wanted: &str) -> bool {
+    let wanted = BareName::of(wanted);
+    if !wanted.is_detailed {
+        return false;
+    }
+    let function = BareName::of(function);
+    !function.is_detailed && function.text == wanted.text
 }
 
 /// `f` of `f(int) const`.
@@ -472,6 +485,8 @@ mod tests {
             ("P::operator->() const", &["P::operator->"]),
             ("operator>(A const&, A const&)", &["operator>"]),
             ("(no stack)", &[]),
+            // Inlined functions with internal linkage have no parameters.
+            ("register_user", &["register_user(int)"]),
         ] {
             for name in names.iter().chain([&function]) {
                 assert!(is_called(function, name), "{name} of {function}");
