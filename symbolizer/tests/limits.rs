@@ -346,6 +346,49 @@ fn a_log_without_one_of_its_dumps_is_complete() {
 /// A dump with its names. The function `read_request` has 2,000 bytes in use.
 const NAMED: &str = include_str!("golden/symbolized/exact.heap");
 
+/// A suppression matches by name: where one side has none, no difference is judged.
+///
+/// ```text
+///   before    [server+0x101]   2,000 bytes    leak:read_request leaves them in
+///   after     read_request     2,000 bytes    leak:read_request leaves them out
+/// ```
+#[test]
+fn what_a_suppression_may_have_missed_is_not_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| write(folder.path(), name, text.as_bytes());
+    let (_, unnamed) = NAMED.split_once("---\n").unwrap();
+    let (named, unnamed) = (file("named.heap", NAMED), file("unnamed.heap", unnamed));
+    let suppressions = file("known.supp", "leak:read_request\n");
+    let (named, unnamed) = (named.to_str().unwrap(), unnamed.to_str().unwrap());
+    let limit = [
+        "diff",
+        "--fail-above",
+        "1",
+        "--suppressions",
+        suppressions.to_str().unwrap(),
+    ];
+    let (code, said) = status(&[&limit[..], &[named, named]].concat());
+    assert_eq!(code, 0, "{said}");
+    for (sides, which) in [([unnamed, named], "first"), ([named, unnamed], "second")] {
+        let (code, said) = status(&[&limit[..], &sides].concat());
+        assert_eq!(code, 4, "{said}");
+        let words = format!("of the {which}, ");
+        assert!(
+            said.contains(&words) && said.contains("sites have no names"),
+            "{said}"
+        );
+        let allowed = [&limit[..], &["--allow-inconclusive"], &sides].concat();
+        assert_ne!(status(&allowed).0, 4);
+        let out = heapprof(&[&limit[..], &sides].concat());
+        let total = stdout(&out);
+        let total = total.lines().find(|line| line.ends_with("(all)")).unwrap();
+        assert!(total.contains("unknown"), "{total}");
+        // Without suppressions a sum needs no names.
+        let (code, said) = status(&[&limit[..3], &sides].concat());
+        assert_eq!(code, 0, "{said}");
+    }
+}
+
 /// A compiler that inlines a function takes its parameters away, and not its limit.
 #[test]
 fn a_limit_of_a_function_holds_where_its_parameters_are_lost() {

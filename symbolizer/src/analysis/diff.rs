@@ -29,6 +29,7 @@ use crate::model::precision::Precision;
 use crate::model::profile::Profile;
 use crate::naming::group::{By, label_of};
 use crate::naming::paths::{Namer, Paths};
+use crate::naming::selection::Subject;
 use crate::naming::site::SiteMap;
 use crate::naming::suppressions::Suppressions;
 use crate::naming::symbols::Symbols;
@@ -98,6 +99,8 @@ pub struct Differences<'a> {
     sides: [(&'a Profile, &'a Symbols); 2],
     /// The side of a stack, and its number there.
     parts: Vec<(usize, u32, Change)>,
+    /// True if a filter may have left in what it would leave out by its name.
+    is_unsure: bool,
 }
 
 impl<'a> Differences<'a> {
@@ -145,7 +148,11 @@ impl<'a> Differences<'a> {
                 parts.push((side, row.stack, change));
             }
         }
-        Differences { sides, parts }
+        Differences {
+            sides,
+            parts,
+            is_unsure: false,
+        }
     }
 
     /// Between two views of one log, that
@@ -157,6 +164,7 @@ impl<'a> Differences<'a> {
                 .map(|(stack, change)| (1, stack as u32, *change))
                 .collect(),
             sides: [(profile, symbols), (profile, symbols)],
+            is_unsure: false,
         }
     }
 
@@ -277,6 +285,7 @@ impl<'a> Differences<'a> {
         for (place, change) in &mut diff.changes {
             let unnamed = of_module.get(&*place.module);
             change.is_unsure |= unnamed.is_some_and(|unnamed| unnamed.may_hide(place, change));
+            change.is_unsure |= self.is_unsure && place.function.starts_with('[');
         }
         diff
     }
@@ -300,20 +309,61 @@ impl<'a> Differences<'a> {
         });
     }
 
-    /// Leaves out the stacks that are suppressed. Returns how many each suppression covers.
-    pub fn retain_unsuppressed(&mut self, suppressions: &Suppressions) -> Vec<usize> {
+    /// Leaves out the stacks that are suppressed. Returns how many each suppression covers, on each
+    /// side.
+    pub fn retain_unsuppressed(&mut self, suppressions: &Suppressions) -> Vec<[usize; 2]> {
         let of = self
             .sides
             .map(|(profile, symbols)| suppressions.of_stacks(profile, symbols));
-        let mut stacks = vec![0; suppressions.all().len()];
+        let mut stacks = vec![[0; 2]; suppressions.all().len()];
         self.parts.retain(|(side, stack, _)| {
             let by = of[*side].get(*stack as usize).copied().flatten();
             if let Some(by) = by {
-                stacks[by] += 1;
+                stacks[by][*side] += 1;
             }
             by.is_none()
         });
         stacks
+    }
+
+    /// Returns what a suppression may have left in for want of a name. `stacks` is what
+    /// [`retain_unsuppressed`](Self::retain_unsuppressed) returned. The difference is then unsure.
+    pub fn doubts_of_suppressions(&mut self, stacks: &[[usize; 2]]) -> Vec<String> {
+        let mut unnamed = [0, 0];
+        for (side, (profile, symbols)) in self.sides.into_iter().enumerate() {
+            let sites = SiteMap::of(profile, symbols);
+            let of_side = self.parts.iter().filter(|(of, _, change)| {
+                *of == side && (change.before != 0.0 || change.after != 0.0)
+            });
+            let sites = of_side.filter_map(|(_, stack, _)| sites.own_of(*stack));
+            let sites: BTreeSet<_> = sites
+                .filter(|site| site.function.starts_with('['))
+                .collect();
+            unnamed[side] = sites.len();
+        }
+        let is_two = !std::ptr::eq(self.sides[0].0, self.sides[1].0);
+        let mut doubts = Vec::new();
+        for (side, which) in ["first", "second"].into_iter().enumerate() {
+            let (profile, symbols) = self.sides[side];
+            let is_on_other_only = |stacks: &[usize; 2]| stacks[side] == 0 && stacks[1 - side] > 0;
+            let of_what = if is_two {
+                format!("of the {which}, ")
+            } else {
+                String::new()
+            };
+            let why = "a suppression may not match there (`heapprof info` says why)";
+            if unnamed[side] > 0 {
+                let n = unnamed[side];
+                doubts.push(format!("{of_what}{n} sites have no names: {why}"));
+            } else if is_two
+                && stacks.iter().any(is_on_other_only)
+                && Subject::Function.lacks_names(profile, symbols)
+            {
+                doubts.push(format!("{of_what}not all frames have names: {why}"));
+            }
+        }
+        self.is_unsure |= !doubts.is_empty();
+        doubts
     }
 
     /// By the value of a label, which stands in the place of the function. `by` is a grouping by
@@ -340,6 +390,7 @@ impl<'a> Differences<'a> {
         for (_, _, change) in &self.parts {
             total.merge(change);
         }
+        total.is_unsure |= self.is_unsure;
         total
     }
 

@@ -233,7 +233,7 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
         comparability.remarks.push(remark);
     }
     args.labels.apply(&mut differences);
-    args.suppressions.apply_to_differences(&mut differences)?;
+    let of_names = suppress(args, &mut differences, &mut comparability)?;
     let shown = show(args, &heading, &comparability, &differences);
     limit::after(shown, || {
         let doubts = [(&a, "first"), (&b, "second")].into_iter();
@@ -241,6 +241,7 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
             let doubts = profile.doubts().into_iter();
             doubts.map(move |doubt| format!("of the {which}: {doubt}"))
         });
+        let doubts = doubts.chain(of_names);
         let unseen = limit::unseen(&a).max(limit::unseen(&b));
         check(args, &differences, &doubts.collect::<Vec<_>>(), unseen)
     })
@@ -300,16 +301,26 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     warn(&comparability, args.force)?;
     let mut differences = Differences::of_views(&profile, &symbols);
     args.labels.apply(&mut differences);
-    args.suppressions.apply_to_differences(&mut differences)?;
+    let of_names = suppress(args, &mut differences, &mut comparability)?;
     let shown = show(args, &heading, &comparability, &differences);
     limit::after(shown, || {
-        check(
-            args,
-            &differences,
-            &profile.doubts(),
-            limit::unseen(&profile),
-        )
+        let doubts = [profile.doubts(), of_names].concat();
+        check(args, &differences, &doubts, limit::unseen(&profile))
     })
+}
+
+/// Leaves out what is suppressed. Returns why that may be too few stacks.
+fn suppress(
+    args: &Args,
+    differences: &mut Differences<'_>,
+    comparability: &mut Comparability,
+) -> Result<Vec<String>, Failure> {
+    let doubts = args.suppressions.apply_to_differences(differences)?;
+    for doubt in &doubts {
+        say::note(&format_args!("note: {doubt}"));
+        comparability.remarks.push(doubt.clone());
+    }
+    Ok(doubts)
 }
 
 /// Checks the limit, if there is one.

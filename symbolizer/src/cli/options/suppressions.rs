@@ -67,18 +67,19 @@ impl SuppressionArgs {
         Ok(())
     }
 
-    /// Leaves out of the differences what is suppressed, and says how many stacks were.
+    /// Leaves out of the differences what is suppressed, and says how many stacks were. Returns why
+    /// that may be too few.
     pub(crate) fn apply_to_differences(
         &self,
         differences: &mut Differences<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<String>, Failure> {
         let Some((path, suppressions)) = self.read()? else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         let stacks = differences.retain_unsuppressed(&suppressions);
-        for (it, stacks) in suppressions.all().iter().zip(stacks) {
+        for (it, of_sides) in suppressions.all().iter().zip(&stacks) {
             let pattern = it.pattern.text();
-            match stacks {
+            match of_sides.iter().sum() {
                 0 => say_unused(path, it.line, pattern),
                 n => say::note(&format_args!(
                     "suppressed: leak:{}: {} stacks",
@@ -87,7 +88,10 @@ impl SuppressionArgs {
                 )),
             }
         }
-        Ok(())
+        match stacks.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(differences.doubts_of_suppressions(&stacks)),
+        }
     }
 
     /// Returns the frames of the stacks that are suppressed.
