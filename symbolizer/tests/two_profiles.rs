@@ -328,3 +328,33 @@ fn programs_of_two_names_are_compared_function_by_function() {
         .collect();
     assert_eq!(changes, [("site", "shop-2", 5.0)]);
 }
+
+/// A `static` function that one build inlines has no parameters there: it is one site.
+#[test]
+fn a_function_that_one_build_inlines_is_one_site() {
+    let profile = |size: u64| {
+        let mut log = LogBuilder::new(1);
+        let stack = log.stack(&[0x1201]);
+        log.alloc(stack, size);
+        profile_of_log(&log.end(), |_| {}).unwrap()
+    };
+    let named = |profile: &Profile, name: &str| {
+        let frame = crate::common::frame(name, "/src/users.cpp", 1, false);
+        Symbols::given(profile, [(profile.place(0x1201, 0), vec![frame])])
+    };
+    let (before, after) = (profile(1000), profile(1005));
+    let inlined = named(&before, "register_user");
+    let diff = |name: &str| {
+        let symbols = named(&after, name);
+        let sides = [(&before, &inlined), (&after, &symbols)];
+        let differences = Differences::of_two(sides[0], sides[1], Metric::InUseBytes.into());
+        let changes = differences.by_site().changes.into_iter();
+        let changes = changes.map(|(place, change)| (place.function, change.difference()));
+        changes.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        diff("register_user(int)"),
+        [("register_user(int)".to_owned(), 5.0)]
+    );
+    assert_eq!(diff("register_users(int)").len(), 2);
+}
