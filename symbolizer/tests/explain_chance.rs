@@ -4,15 +4,20 @@ use crate::common::history::History;
 use crate::explain::{KIB, expected, log_at, verdicts};
 
 /// Random numbers, the same in every run.
-struct Chance(u64);
+pub(crate) struct Chance(pub(crate) u64);
 
 impl Chance {
     /// Returns true once in so many times.
-    fn once_in(&mut self, times: u64) -> bool {
+    pub(crate) fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// Returns a number below that one.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 >> 33).is_multiple_of(times)
+        (self.0 >> 33) % end
     }
 }
 

@@ -22,6 +22,7 @@ mod emergency_pool;
 mod explain;
 mod explain_chance;
 mod explain_coarse;
+mod explain_conduct;
 mod exporter_extremes;
 mod exporters;
 mod finding;

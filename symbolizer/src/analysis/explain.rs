@@ -8,14 +8,13 @@
 
 pub(crate) mod coarse_run;
 pub(crate) mod conduct;
+pub(crate) mod end_of_use;
 pub(crate) mod forecast;
 pub(crate) mod kind;
 pub(crate) mod rate;
 pub(crate) mod readings;
 pub(crate) mod statement;
 pub(crate) mod whole_run;
-
-use heapprof_format::EndReason;
 
 use crate::analysis::explain::conduct::Conduct;
 use crate::analysis::explain::forecast::Forecast;
@@ -30,13 +29,14 @@ use crate::model::amount::Amount;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::profile::Profile;
-use crate::model::run::Ending;
 use crate::model::span::Cut;
 use crate::naming::site::{SiteKey, SiteMap};
 use crate::naming::symbols::Symbols;
 
 /// The part of the most bytes in use that matters.
 const MATTERS: f64 = 0.01;
+/// The part of the most bytes in use that has a finding, whatever its conduct is.
+const LARGE: f64 = 0.1;
 /// The part of all allocations of which most are temporary that is worth a finding.
 const MUCH_CHURN: f64 = 0.1;
 /// The fewest samples by which a program without findings is well. Five samples that stay show a
@@ -62,14 +62,23 @@ pub struct Finding {
     pub highest: f64,
     /// See [`highest`](Finding::highest).
     pub highest_ns: u64,
+    /// The standard error of [`highest`](Finding::highest).
+    pub highest_error: f64,
+    /// When it first had as much as in the last quarter, in nanoseconds; `None`: in the first
+    /// quarter of the run.
+    pub settled_ns: Option<u64>,
     /// The part of what was in use at half of the time that was freed later.
     pub gone: f64,
     /// Freed in the second half of the time, in bytes.
     pub freed_late: f64,
+    /// The standard error of it.
+    pub freed_late_error: f64,
     /// Bytes in use, on average over the second half.
     pub mean: f64,
     /// Half of the time, no more is in use.
     pub usual: f64,
+    /// The standard error of it.
+    pub usual_error: f64,
     /// How often it rose.
     pub rises: usize,
     /// Samples that the verdict rests on.
@@ -209,6 +218,8 @@ impl Explanation {
                 findings.push(finding);
             } else if !is_temporary && conduct.is_hidden(&sum.course, least) {
                 findings.push(sum.up_to_stop(key, least, step_s, &conduct));
+            } else if !is_temporary && sum.is_large(&conduct, LARGE * most) {
+                findings.push(Finding::of(Kind::Varies, key, sum, &conduct, step_s));
             }
         }
         findings.sort_by(|a, b| {
@@ -251,7 +262,7 @@ impl Explanation {
             && self
                 .findings
                 .iter()
-                .all(|finding| !finding.kind.is_trouble() && finding.kind != Kind::Unknown)
+                .all(|finding| !finding.kind.is_trouble() && !finding.kind.is_open())
             && self
                 .forecast
                 .as_ref()
@@ -269,10 +280,14 @@ impl Finding {
             growth_error: conduct.error / (conduct.span * step_s),
             highest: conduct.highest,
             highest_ns: conduct.highest_ns,
+            highest_error: conduct.highest_error,
+            settled_ns: conduct.settled_ns,
             gone: conduct.gone,
             freed_late: conduct.late_freed,
+            freed_late_error: conduct.late_freed_error,
             mean: conduct.mean,
             usual: conduct.usual,
+            usual_error: conduct.usual_error,
             rises: conduct.rises,
             samples: conduct.samples,
             past_before_detail: None,
@@ -287,6 +302,7 @@ impl Finding {
         self.samples = self.samples.max(growth.samples);
         if self.in_use.value > self.highest {
             (self.highest, self.highest_ns) = (self.in_use.value, growth.end_ns);
+            self.highest_error = self.in_use.error();
         }
         self.past_before_detail = Some(PastBeforeDetail::Grown {
             since_ns: growth.since_ns,
@@ -338,6 +354,11 @@ struct SiteSum {
 }
 
 impl SiteSum {
+    /// Returns true if the site is known to have `large` bytes at the end, or in the second half.
+    fn is_large(&self, conduct: &Conduct, large: f64) -> bool {
+        self.in_use.value.max(conduct.mean) >= large && conduct.is_known()
+    }
+
     /// Returns the finding on a site whose blocks went while recording was stopped: its conduct up
     /// to the first stop, if that can be told, or that it cannot be judged.
     fn up_to_stop(&self, site: &SiteKey, least: f64, step_s: f64, all: &Conduct) -> Finding {
@@ -354,6 +375,7 @@ impl SiteSum {
             let freed = self.course.steps.iter().map(|step| step.freed_in_stops);
             Finding {
                 freed_late: freed.sum(),
+                freed_late_error: 0.0,
                 ..Finding::of(Kind::Unknown, site, self, all, step_s)
             }
         };
@@ -391,36 +413,4 @@ fn churn(keys: &[SiteKey], sites: &[SiteSum]) -> Vec<Churn> {
         .collect();
     churn.sort_by(|a, b| b.temporary.total_cmp(&a.temporary));
     churn
-}
-
-/// The part of what was usually in use below which a program is taken to be ending.
-const ENDING: f64 = 0.5;
-
-impl Profile {
-    /// Returns the time after which a program frees its memory because it ends, by the courses of a
-    /// whole run, in nanoseconds; `None`: it does not, or the log does not say that it ended. The
-    /// blocks that stay are judged at that time.
-    pub fn end_of_use_ns(&self) -> Option<u64> {
-        if self.run.ending != Ending::Said(EndReason::Exit) {
-            return None;
-        }
-        let mut whole = Course::default();
-        for course in &self.courses.stacks {
-            conduct::add(&mut whole, course);
-        }
-        let mut level = 0.0;
-        let levels = whole.steps.iter().map(|step| {
-            level += step.allocated.bytes - step.freed.bytes;
-            level
-        });
-        let levels: Vec<f64> = levels.collect();
-        let mut late = levels[levels.len() * 3 / 4..].to_vec();
-        late.sort_by(f64::total_cmp);
-        let usual = *late.get(late.len() / 2)?;
-        if *levels.last()? >= ENDING * usual {
-            return None;
-        }
-        let last = levels.iter().rposition(|&level| level >= ENDING * usual)?;
-        Some(self.courses.begin_of(last + 1))
-    }
 }

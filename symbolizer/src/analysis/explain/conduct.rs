@@ -31,18 +31,28 @@ pub(crate) struct Conduct {
     pub(crate) level_error: f64,
     /// The most bytes in use in the second, third and fourth quarter.
     pub(crate) highs: [f64; 3],
+    /// From the ends of the first, second and third quarter to the end of the time. `None`: blocks
+    /// went while recording was stopped, or the course is not known.
+    pub(crate) rises_since: Option<[Difference; 3]>,
     /// Mean bytes in use over the last two quarters.
     pub(crate) mean: f64,
     /// The part of what is in use at the half that is freed by the end, from 0 to 1.
     pub(crate) gone: f64,
-    /// The part of what came in the first half that stays, divided by the same part of the third
-    /// quarter. A leak loses no old blocks: 1, whatever else its site allocates.
+    /// The part of the samples of the first half that stays, divided by the same part of the third
+    /// quarter. A leak loses no old blocks: 1, whatever else its site allocates. A large block is
+    /// one sample: the earlier arrays of a container do not hide that its elements stay.
     pub(crate) kept: f64,
+    /// Samples that came since the middle of the second quarter and stay.
+    pub(crate) growth_samples: u64,
     /// Samples that came in the last two quarters and stay.
     pub(crate) late_samples: u64,
     /// Allocated and freed in the last two quarters.
     pub(crate) late_allocated: f64,
     pub(crate) late_freed: f64,
+    /// The standard error of the latter.
+    pub(crate) late_freed_error: f64,
+    /// Allocated and freed in the last quarter, in bytes.
+    pub(crate) last_changed: f64,
     /// Allocated in all.
     pub(crate) allocated: f64,
     /// The part of it that came in the first tenth of the run, or of the site's own time.
@@ -50,8 +60,15 @@ pub(crate) struct Conduct {
     /// The most bytes in use at once, and when, in nanoseconds.
     pub(crate) highest: f64,
     pub(crate) highest_ns: u64,
+    /// The standard error of the most.
+    pub(crate) highest_error: f64,
+    /// When it first had the least of the last quarter, in nanoseconds; `None`: in the first
+    /// quarter of the run.
+    pub(crate) settled_ns: Option<u64>,
     /// The bytes in use of which it has more in one half of the run's steps, and less in the other.
     pub(crate) usual: f64,
+    /// The standard error of it.
+    pub(crate) usual_error: f64,
     /// True if the most is more than that by more than noise.
     pub(crate) stands_out: bool,
     /// Bytes in use at the end.
@@ -67,6 +84,16 @@ pub(crate) struct Conduct {
     pub(crate) samples: u64,
     /// Blocks in use at the end, as samples.
     pub(crate) staying_samples: u64,
+}
+
+/// A difference of the bytes in use at two moments.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Difference {
+    pub(crate) bytes: f64,
+    /// The standard error: that of the blocks that are there at one of the moments only.
+    pub(crate) error: f64,
+    /// The same, if blocks whose sizes are known came and went by chance, too.
+    pub(crate) error_by_chance: f64,
 }
 
 impl Conduct {
@@ -98,8 +125,7 @@ impl Conduct {
         let allocated: f64 = sum(|it| it.allocated.bytes, steps);
         let tenth = (begin + len.div_ceil(10)).max(steps.len().div_ceil(10));
         let early: f64 = sum(|it| it.allocated.bytes, &steps[..tenth]);
-        let highest_at = (0..steps.len()).rev();
-        let highest_at = highest_at.max_by(|&a, &b| steps[a].high.total_cmp(&steps[b].high))?;
+        let highest_at = highest_at(steps)?;
         let (highest, highest_ns) = (steps[highest_at].high, steps[highest_at].high_ns);
         let middle = |step: &CourseStep| (step.low + step.high) / 2.0;
         let levels = levels(steps);
@@ -112,8 +138,12 @@ impl Conduct {
         let of_usual = levels[usual_at].variance;
         let of_highest = high_variance(steps, &levels, highest_at);
         let last = levels.last().map_or(0.0, |level| level.bytes);
+        let settled = levels.iter().position(|level| level.bytes >= lows[2]);
+        let settled = settled.filter(|&step| step > steps.len() / 4);
+        let is_known = freed_in_stops(steps) == 0.0;
         Some(Conduct {
             lows,
+            rises_since: is_known.then(|| [1, 2, 3].map(|n| difference(steps, quarter(n)))),
             error: variance.sqrt(),
             level_error: in_use(steps).variance.sqrt(),
             highs,
@@ -124,8 +154,8 @@ impl Conduct {
             },
             kept: {
                 let part = |steps: &[CourseStep]| {
-                    let allocated: f64 = steps.iter().map(|it| it.allocated.bytes).sum();
-                    staying(steps).bytes / allocated.max(1.0)
+                    let allocated: u64 = steps.iter().map(|it| it.allocated.samples).sum();
+                    staying(steps).samples as f64 / allocated.max(1) as f64
                 };
                 let of_third = part(&steps[half..quarter(3)]);
                 if of_third > 0.0 {
@@ -134,9 +164,15 @@ impl Conduct {
                     0.0
                 }
             },
+            growth_samples: staying(&steps[second..]).samples,
             late_samples: staying(late).samples,
             late_allocated: sum(|it| it.allocated.bytes, late),
             late_freed: sum(|it| it.freed.bytes, late),
+            late_freed_error: sum(|it| it.freed.variance, late).sqrt(),
+            last_changed: sum(
+                |it| it.allocated.bytes + it.freed.bytes,
+                &steps[quarter(3)..],
+            ),
             allocated,
             early: if allocated > 0.0 {
                 early / allocated
@@ -145,7 +181,10 @@ impl Conduct {
             },
             highest,
             highest_ns,
+            highest_error: high_error(steps, &levels, highest_at),
+            settled_ns: settled.map(|step| steps[step].high_ns),
             usual,
+            usual_error: of_usual.sqrt(),
             stands_out: is_rise(highest - usual, of_highest + of_usual),
             last,
             is_over: staying(steps).samples == 0
@@ -164,6 +203,11 @@ impl Conduct {
     /// recording was stopped.
     pub(crate) fn is_hidden(&self, course: &Course, least: f64) -> bool {
         self.highest >= least && freed_in_stops(&course.steps) > HIDDEN * self.highest
+    }
+
+    /// Returns true if the bytes in use are more than a guess.
+    pub(crate) fn is_known(&self) -> bool {
+        self.level_error < self.mean / 2.0
     }
 
     /// The growth of the lower envelope, in bytes.
@@ -192,6 +236,34 @@ pub(crate) fn add(sum: &mut Course, course: &Course) {
         if step.high >= sum.high / 2.0 {
             sum.high_ns = step.high_ns;
         }
+    }
+}
+
+/// The step with the most bytes in use, the first one of several.
+fn highest_at(steps: &[CourseStep]) -> Option<usize> {
+    let order = (0..steps.len()).rev();
+    order.max_by(|&a, &b| steps[a].high.total_cmp(&steps[b].high))
+}
+
+/// The difference between the bytes in use at the end and those behind the first `then` steps.
+fn difference(steps: &[CourseStep], then: usize) -> Difference {
+    let (before, behind) = steps.split_at(then);
+    let (then, of_then, came) = (in_use(before), staying(before), staying(behind));
+    let count = |of: fn(&CourseStep) -> u64| before.iter().map(of).sum::<u64>();
+    let in_use_then = count(|it| it.allocated.samples).saturating_sub(count(|it| it.freed.samples));
+    let went = Sum {
+        bytes: then.bytes - of_then.bytes,
+        variance: then.variance - of_then.variance,
+        samples: in_use_then.saturating_sub(of_then.samples),
+    };
+    let by_chance = |sum: &Sum| {
+        sum.variance
+            .max(sum.bytes.powi(2) / sum.samples.max(1) as f64)
+    };
+    Difference {
+        bytes: came.bytes - went.bytes,
+        error: (came.variance + went.variance.max(0.0)).sqrt(),
+        error_by_chance: (by_chance(&came) + by_chance(&went)).sqrt(),
     }
 }
 
@@ -237,6 +309,13 @@ fn staying(steps: &[CourseStep]) -> Sum {
 fn high_variance(steps: &[CourseStep], levels: &[Sum], at: usize) -> f64 {
     let before = at.checked_sub(1).map_or(0.0, |at| levels[at].variance);
     before + steps[at].allocated.variance
+}
+
+/// The standard error of a step's high: that of as many bytes of the blocks of that time.
+fn high_error(steps: &[CourseStep], levels: &[Sum], at: usize) -> f64 {
+    let before = at.checked_sub(1).map_or(0.0, |at| levels[at].bytes);
+    let bytes = before + steps[at].allocated.bytes;
+    (high_variance(steps, levels, at) * steps[at].high / bytes.max(1.0)).sqrt()
 }
 
 fn is_rise(difference: f64, variance: f64) -> bool {

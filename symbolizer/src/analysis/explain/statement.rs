@@ -1,7 +1,7 @@
 //! Statement: a finding in words: its numbers, and the options of the command that shows more.
 
 use crate::analysis::explain::forecast::{Forecast, LONGEST_S, Outlook};
-use crate::analysis::explain::kind::Kind;
+use crate::analysis::explain::kind::{FEW_GONE, Kind};
 use crate::analysis::explain::readings::MappedGrowth;
 use crate::analysis::explain::whole_run::PastBeforeDetail;
 use crate::analysis::explain::{Churn, Explanation, Finding};
@@ -103,10 +103,12 @@ impl Finding {
                 None => evidence(self),
             },
             command: match self.kind {
-                Kind::Leak | Kind::GrowingBlock | Kind::Backlog => {
+                Kind::Leak | Kind::GrowingBlock | Kind::Backlog | Kind::MayGrow => {
                     Some(Command::Tree("-m growth".into()))
                 }
-                Kind::Burst | Kind::Periodic => Some(Command::Tree(at(self.highest_ns))),
+                Kind::Burst | Kind::Periodic | Kind::Falls | Kind::Varies => {
+                    Some(Command::Tree(at(self.highest_ns)))
+                }
                 Kind::Unknown if self.past_before_detail.is_some() => {
                     Some(Command::Tree("-m growth".into()))
                 }
@@ -191,12 +193,13 @@ fn evidence(finding: &Finding) -> String {
         part: finding.gone,
         whole: 1.0,
     };
-    let highest = format!(
-        "{} at {:.1} s",
-        Bytes(finding.highest),
-        finding.highest_ns as f64 / 1e9
-    );
     let seconds = |ns: u64| format!("{:.1} s", ns as f64 / 1e9);
+    let highest = format!(
+        "{} at {}",
+        with_error(finding.highest, finding.highest_error, ""),
+        seconds(finding.highest_ns)
+    );
+    let freed_late = with_error(finding.freed_late, finding.freed_late_error, "");
     let (since, fallen) = match finding.past_before_detail {
         Some(PastBeforeDetail::Grown { since_ns, before }) => (
             format!(
@@ -224,10 +227,14 @@ fn evidence(finding: &Finding) -> String {
     }
     match finding.kind {
         Kind::Leak => format!(
-            "grows by {growth}{since}; {in_use} in use; {gone} of the bytes in use halfway through {} are freed by its end",
+            "grows by {growth}{since}; {in_use} in use; {gone} of the bytes in use halfway through {} are freed by its end{}",
             match since.is_empty() {
                 true => "the run",
                 false => "that time",
+            },
+            match finding.gone < FEW_GONE {
+                true => "",
+                false => ", but as large a part of its old blocks stays as of later ones",
             }
         ),
         Kind::GrowingBlock => {
@@ -240,20 +247,33 @@ fn evidence(finding: &Finding) -> String {
         ),
         Kind::Burst => format!(
             "{highest}, near the peak of the program; half of the time no more than {}",
-            Bytes(finding.usual)
+            with_error(finding.usual, finding.usual_error, "")
         ),
         Kind::Periodic => format!(
             "rises and falls {} times, up to {highest}{fallen}",
             finding.rises
         ),
         Kind::Cache => format!(
-            "{in_use} in use, level; {} freed and replaced in the second half of the time",
-            Bytes(finding.freed_late)
+            "{in_use} in use, level{}; {freed_late} freed and replaced in the second half of the time",
+            (finding.settled_ns).map_or(String::new(), |ns| format!(" since {}", seconds(ns)))
         ),
-        Kind::OneTime => format!("{in_use} in use, allocated at the beginning"),
+        Kind::OneTime => format!(
+            "{in_use} in use, allocated {}",
+            (finding.settled_ns).map_or("at the beginning".into(), |ns| {
+                format!("up to {}, and hardly any since", seconds(ns))
+            })
+        ),
+        Kind::Falls => format!(
+            "{in_use} in use, and falls: {highest}; {freed_late} freed in the second half of the time"
+        ),
+        Kind::MayGrow => format!(
+            "{in_use} in use; grew by {growth}, but that may be chance, or over: a longer run or a shorter interval (-i) tells"
+        ),
+        Kind::Varies => {
+            format!("{in_use} in use, up to {highest}; neither level nor in a pattern")
+        }
         Kind::Unknown => format!(
-            "{in_use} in use, up to {highest}; {} went while recording was stopped, and what replaced it is not known",
-            Bytes(finding.freed_late)
+            "{in_use} in use, up to {highest}; {freed_late} went while recording was stopped, and what replaced it is not known"
         ),
     }
 }

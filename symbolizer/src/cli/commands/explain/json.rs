@@ -36,6 +36,9 @@ struct FindingLine<'a> {
     growth_error_bytes_per_second: f64,
     highest_bytes: f64,
     highest_ns: u64,
+    highest_error_bytes: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settled_ns: Option<u64>,
     mean_bytes: f64,
     freed_of_old: f64,
     rises: usize,
@@ -129,6 +132,8 @@ impl<'a> From<&'a Finding> for FindingLine<'a> {
             growth_error_bytes_per_second: it.growth_error,
             highest_bytes: it.highest,
             highest_ns: it.highest_ns,
+            highest_error_bytes: it.highest_error,
+            settled_ns: it.settled_ns,
             mean_bytes: it.mean,
             freed_of_old: it.gone,
             rises: it.rises,
