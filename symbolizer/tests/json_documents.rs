@@ -473,10 +473,10 @@ fn rss_takes_the_nearest_whole_reading() {
         "{}",
         at("1.2s")
     );
-    let of_3 = "110.0 MiB resident at 4.000 s; the whole reading that is nearest to 3.100 s; 108.0 MiB were resident at 3.000 s";
+    let of_3 = "110.0 MiB resident at 4.000 s; a whole reading near 3.100 s; 108.0 MiB were resident at 3.000 s";
     assert!(at("3.1s").contains(of_3), "{}", at("3.1s"));
     assert!(
-        at("2.1s").contains("100.0 MiB resident at 1.000 s; the whole reading"),
+        at("2.1s").contains("100.0 MiB resident at 1.000 s; a whole reading"),
         "{}",
         at("2.1s")
     );
@@ -491,6 +491,42 @@ fn rss_takes_the_nearest_whole_reading() {
         "{of_peak}"
     );
     assert!(!of_peak.contains("whole"), "{of_peak}");
+}
+
+/// The nearest whole reading does not add up, and the one before it does.
+#[test]
+fn of_whole_readings_near_a_moment_one_that_adds_up_is_taken() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut log = LogBuilder::new(1);
+    log.start_of("/bin/server", 77, 1);
+    let stack = log.stack(&[1, 2]);
+    for (second, age_ms, mib, explained) in [
+        (1, 0, 100, true),
+        (2, 90, 102, false),
+        (3, 1000, 104, false),
+        (4, 0, 200, true),
+    ] {
+        log.alloc(stack, 5 << 20);
+        let at_ns = second * 1_000_000_000;
+        let mut reading = MemoryReading::at(at_ns);
+        reading.set(MemoryField::Resident, mib << 20);
+        reading.set(MemoryField::DetailAge, age_ms);
+        let file = (mib - 5 * second) << 20;
+        reading.set(MemoryField::File, explained.then_some(file));
+        log.record_at(at_ns, |_| Record::Memory(Box::new(reading)));
+    }
+    let log = write(folder.path(), "read.heaplog", &log.end());
+    let log = log.display().to_string();
+    for (moment, resident) in [("3.1s", 104), ("2.1s", 102)] {
+        let shown = stdout(&heapprof(&["rss", &log, "--at", moment]));
+        let lines: Vec<&str> = shown.lines().take(2).collect();
+        assert_eq!(lines[0], "server, pid 77: 100.0 MiB resident at 1.000 s");
+        let near = format!(
+            " {resident}.0 MiB were resident at {}.000 s",
+            resident / 2 - 49
+        );
+        assert!(lines[1].ends_with(&near), "{lines:?}");
+    }
 }
 
 /// Lines fit a terminal, and add up as they are printed.

@@ -59,7 +59,7 @@ impl<T> Nearest<T> {
 }
 
 /// Returns the rank of a reading for a moment, both in nanoseconds. The least is the nearest.
-fn rank(read_ns: u64, moment_ns: u64) -> (bool, u64) {
+pub(crate) fn rank(read_ns: u64, moment_ns: u64) -> (bool, u64) {
     let follows = read_ns
         .checked_sub(moment_ns)
         .is_some_and(|behind| behind <= FOLLOWS_NS);

@@ -88,8 +88,8 @@ pub struct Profile {
     pub counted: Option<Counted>,
     /// The reading of the process's memory that is nearest to the end of the view.
     pub memory: Option<MemoryReading>,
-    /// The [whole](MemoryReading::is_whole) one that is nearest.
-    pub whole_memory: Option<MemoryReading>,
+    /// The [whole](MemoryReading::is_whole) ones that are near it, the nearest first.
+    pub whole_memory: Vec<MemoryReading>,
     /// The readings of the whole run.
     pub memory_course: MemoryCourse,
     /// The reading of pages that the view is of, if it was asked for.

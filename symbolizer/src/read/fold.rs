@@ -8,6 +8,7 @@ mod coarse;
 mod codes;
 pub(crate) mod extras;
 mod followed;
+mod kept_readings;
 pub(crate) mod last_samples;
 pub(crate) mod mapped;
 mod memory;
@@ -27,14 +28,13 @@ use crate::history::temporary::Temporary;
 use crate::history::{Allocation, End, History};
 use heapprof_core::{Estimate, Fixed, Ledger, NumberMap, SizeClass, counted_bytes};
 use heapprof_format::{
-    Alloc, Counter, Event, Free, MappingChange, MemoryReading, Module, PageReading, Record, Stack,
-    TAPPED_LATER, Thread,
+    Alloc, Counter, Event, Free, MappingChange, Module, PageReading, Record, Stack, TAPPED_LATER,
+    Thread,
 };
 
 use crate::model::extras::WantedExtras;
 use crate::model::labels::Labels;
 use crate::model::loaded_module::LoadedModule;
-use crate::model::nearest::Nearest;
 use crate::model::page_reading::PagesRead;
 use crate::model::part::Part;
 use crate::model::peak::Peak;
@@ -46,8 +46,10 @@ use crate::model::special_threads::WITH_ITS_PROCESS;
 use crate::model::special_threads::{BEFORE_THE_FORK, is_inherited};
 use crate::read::fold::averages::Averages;
 use crate::read::fold::extras::Keeper;
+use crate::read::fold::kept_readings::KeptReadings;
 use crate::read::fold::last_samples::LastSamples;
 use crate::read::fold::mapped::MappedFold;
+
 use crate::read::fold::pages::PagesFold;
 use crate::read::fold::room::Room;
 use crate::read::paired_difference::PairedDifference;
@@ -89,8 +91,7 @@ pub struct Fold {
     unused: Vec<bool>,
     keeper: Keeper,
     last_samples: LastSamples,
-    /// The nearest reading of the memory to the end of the span, and the nearest whole one.
-    memory: [Nearest<MemoryReading>; 2],
+    readings: KeptReadings,
     mapped: MappedFold,
     pages: PagesFold,
     /// In the checkpoint that the log begins with.

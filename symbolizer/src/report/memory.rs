@@ -23,6 +23,10 @@ pub(super) struct Memory {
 struct Reading {
     time_s: f64,
     resident: u64,
+    /// True if all of its numbers are of one time, but for a tenth of a second.
+    is_whole: bool,
+    /// True if all of its numbers are of one time.
+    has_own_detail: bool,
     /// True if its lines explain it.
     is_explained: bool,
     lines: Vec<(usize, Number, i64)>,
@@ -59,7 +63,9 @@ impl Memory {
             readings.push(Reading {
                 time_s: memory.reading.time_ns as f64 / 1e9,
                 resident: memory.resident,
-                is_explained: memory.reading.is_whole() || memory.is_explained(),
+                is_whole: memory.reading.is_whole(),
+                has_own_detail: memory.reading.has_own_detail(),
+                is_explained: memory.is_explained(),
                 lines: lines.collect(),
                 remarks: (memory.remarks())
                     .map(|remark| tables.text(Some(remark)))

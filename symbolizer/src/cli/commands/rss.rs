@@ -9,8 +9,8 @@ use std::path::PathBuf;
 use heapprof_format::{MemoryField, MemoryReading};
 use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::{
-    Bytes, Input, InputError, Moment, Percent, Printable, Profile, ReadRequest, ResidentMemory,
-    Temporary, View, cut_front, has_blocks_in_mappings,
+    Bytes, Input, InputError, Moment, PagesRead, Percent, Printable, Profile, ReadRequest,
+    ResidentMemory, Temporary, View, cut_front, has_blocks_in_mappings,
 };
 
 use crate::cli::commands::rss::pinning::Pinning;
@@ -57,6 +57,9 @@ const NEAR_NS: u64 = 1_000_000;
 /// may be filled meanwhile.
 const PAGES_NEAR_NS: u64 = 100_000_000;
 
+/// Most whole readings that are tried for a moment whose own reading does not add up.
+const MOST_WHOLE: usize = 3;
+
 /// The moment that a user requests.
 struct RequestedMoment {
     requested_ns: u64,
@@ -85,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     let profile = single_file::read_input(&file, &input, &view(View::At(moment)))?;
     let requested_ns = profile.run.span.map_or(0, |span| span.to.time_ns());
-    let whole = profile.whole_memory;
+    let whole = profile.whole_memory.clone();
     let why_none =
         |profile: &Profile| Failure::Unfulfilled(why_none(&file.display().to_string(), profile));
     let Some(nearest) = profile.memory else {
@@ -112,14 +115,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             (profile, memory)
         }
     };
-    // Fields of different times may not add up. Then a whole reading is worth a little time, but
-    // not another state of the process.
-    let is_same = |whole: &MemoryReading| is_about_as_large(whole, &nearest);
-    let whole = whole.filter(|it| !nearest.is_whole() && !memory.is_explained() && is_same(it));
-    if let Some(whole) = whole {
-        (profile, memory) = at(whole)?;
+    // Fields of different times may not add up. Then a whole reading that does is worth a little
+    // time, but not another state of the process. If none does, it is the nearest.
+    let is_other = |it: &&MemoryReading| it.time_ns != nearest.time_ns;
+    let is_same = |whole: &&MemoryReading| is_about_as_large(whole, &nearest);
+    let whole = whole.iter().filter(is_other).filter(is_same);
+    let mut is_first = !nearest.is_whole();
+    for &whole in whole.take(MOST_WHOLE) {
+        if nearest.has_own_detail() || memory.is_explained() {
+            break;
+        }
+        let other = at(whole)?;
+        if is_first || other.1.is_explained() {
+            (profile, memory) = other;
+        }
+        is_first = false;
     }
-    let nearest = whole.map(|_| nearest);
+    let nearest = (memory.reading.time_ns != nearest.time_ns).then_some(nearest);
     let requested = RequestedMoment {
         requested_ns,
         nearest,
@@ -151,8 +163,16 @@ fn pages_near(input: &Input, profile: &Profile) -> Result<Option<Profile>, Failu
         Err(InputError::NoPages { .. }) => return Ok(None),
         found => found?,
     };
-    let is_near = |at: u64| at.abs_diff(at_ns) <= PAGES_NEAR_NS;
-    Ok(Some(found).filter(|it| it.pages.is_some_and(|pages| is_near(pages.time_ns))))
+    let is_near = |read: PagesRead| is_near(&read, at_ns);
+    Ok(Some(found).filter(|it| it.pages.is_some_and(is_near)))
+}
+
+/// Returns true if a reading of pages belongs to the reading of the memory at that time. Its own
+/// time is that of its beginning, and it runs for half of its time or more.
+fn is_near(read: &PagesRead, at_ns: u64) -> bool {
+    let end_ns = read.time_ns.saturating_add(read.ran_ns.saturating_mul(2));
+    let from_ns = read.time_ns.saturating_sub(PAGES_NEAR_NS);
+    (from_ns..=end_ns.saturating_add(PAGES_NEAR_NS)).contains(&at_ns)
 }
 
 fn why_none(file: &str, profile: &Profile) -> String {
@@ -195,7 +215,7 @@ fn write_text(
     if let Some(nearest) = requested.nearest {
         let resident = nearest.get(MemoryField::Resident);
         head.push(format!(
-            "the whole reading that is nearest to {requested_s:.3} s; {} were resident at {:.3} s",
+            "a whole reading near {requested_s:.3} s; {} were resident at {:.3} s",
             Bytes(resident.unwrap_or(0) as f64),
             seconds(nearest.time_ns)
         ));
@@ -310,4 +330,29 @@ fn write_mappings(
         writeln!(out, "{numbers}{}", Printable(&cut_front(name, room)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reading_of_pages_belongs_to_the_memory_at_its_end() {
+        const MS: u64 = 1_000_000;
+        let read = |ran_ms: u64| PagesRead {
+            time_ns: 1000 * MS,
+            record: 0,
+            ran_ns: ran_ms * MS,
+            pages: 1,
+            blocks: 1,
+            left_out: 0,
+            is_cut: false,
+            knows_slabs: false,
+        };
+        assert!(is_near(&read(600), 1900 * MS));
+        assert!(!is_near(&read(600), 2400 * MS));
+        assert!(!is_near(&read(1), 1200 * MS));
+        assert!(is_near(&read(1), 920 * MS));
+        assert!(!is_near(&read(1), 880 * MS));
+    }
 }

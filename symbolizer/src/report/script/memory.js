@@ -10,12 +10,18 @@ function readingAt(data, time, readings = data.memory?.readings ?? []) {
   return nearest;
 }
 
-/** The reading whose lines explain it, nearest to a moment; without one, the nearest reading. */
+/** Most whole readings that may stand for one that does not add up, as in `heapprof rss`. */
+const MOST_WHOLE = 3;
+
+/** The reading that is nearest to a time, or if it does not add up, a whole one near it that does. */
 function explainedReadingAt(data, time) {
   const nearest = readingAt(data, time);
+  if (nearest === undefined || nearest.is_explained || nearest.has_own_detail) return nearest;
   const isSame = (reading) => Math.abs(reading.resident - nearest.resident) <= nearest.resident / 10;
-  const explained = (data.memory?.readings ?? []).filter((reading) => reading.is_explained && isSame(reading));
-  return readingAt(data, time, explained) ?? nearest;
+  const isOther = (reading) => reading !== nearest && reading.is_whole && isSame(reading);
+  const distance = (reading) => Math.abs(reading.time_s - time);
+  const whole = data.memory.readings.filter(isOther).sort((a, b) => distance(a) - distance(b)).slice(0, MOST_WHOLE);
+  return whole.find((reading) => reading.is_explained) ?? (nearest.is_whole ? nearest : (whole[0] ?? nearest));
 }
 
 /** The lines of a reading: each begins where the one before it ends. */
