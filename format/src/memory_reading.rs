@@ -148,6 +148,9 @@ fields! {
     /// Part of [`Shared`](MemoryField::Shared) in this library's own code and constants, which are
     /// in shared memory if it was attached. With a detail.
     OwnShared = 41, "own_shared";
+    /// Touched pages in [`HeapRetained`](MemoryField::HeapRetained): pages of a huge page that is
+    /// in use in part, and locked ones (`mlockall`). With a detail.
+    RetainedTouched = 42, "retained_touched";
 }
 
 const FIELDS: usize = MemoryField::ALL.len();
@@ -173,6 +176,12 @@ impl MemoryReading {
     pub fn is_whole(&self) -> bool {
         let age = self.get(MemoryField::DetailAge);
         age.is_some_and(|age_ms| age_ms < OLD_MS)
+    }
+
+    /// Returns true if its detail was read with it, and is no older at all.
+    #[must_use]
+    pub fn has_own_detail(&self) -> bool {
+        self.get(MemoryField::DetailAge) == Some(0)
     }
 
     /// Returns an empty reading.

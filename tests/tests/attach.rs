@@ -526,6 +526,9 @@ fn the_attached_library_is_no_memory_of_the_program() {
     assert!(bytes("shared").unwrap() < 100 << 10, "{document:#}");
     assert!(bytes("profiler").unwrap() > 500 << 10, "{document:#}");
     assert_eq!(bytes("mapped"), None, "{document:#}");
+    let resident = document["resident_bytes"].as_i64().unwrap();
+    let rest = bytes("not_explained").unwrap();
+    assert!(rest.abs() < resident / 20, "{document:#}");
     server.detached();
     server.end();
 }

@@ -460,6 +460,8 @@ fn counts_of_arenas_are_where_they_are_taken_to_be() {
     let at = |of: &str, name: &str| debug.offset(of, name);
     let large = at("arena_s", "stats") + at("arena_stats_s", "lstats");
     assert_eq!(large, layout::ARENA_LARGE_AT);
+    let internal = at("arena_s", "stats") + at("arena_stats_s", "internal");
+    assert_eq!(internal, layout::ARENA_INTERNAL_AT);
     let one = debug.structs["arena_stats_large_s"].0 as usize;
     assert_eq!(one, layout::LARGE_BYTES);
     let all = debug.member("arena_stats_s", "lstats").bytes as usize;

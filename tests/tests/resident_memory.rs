@@ -748,3 +748,102 @@ fn the_padding_of_large_blocks_is_no_slab() {
     assert!(lines["slabs"] < 0.5 * MIB, "{lines:?}");
     assert!(lines["in_use"] >= 2000.0 * 16384.0, "{lines:?}");
 }
+
+/// A hundred threads, each with a cache, and the program locks its memory if that is asked for.
+const THREADS: &str = r#"
+    #include <pthread.h>
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+    static char *volatile kept[100];
+    static void *waits(void *slot) {
+        *(char *volatile *)slot = malloc(1000);
+        sleep(1);
+        return 0;
+    }
+    int main(int argc, char **argv) {
+        if (argc > 1 && mlockall(MCL_CURRENT | MCL_FUTURE) != 0) {
+            perror("mlockall");
+            return 77;
+        }
+        pthread_t threads[100];
+        pthread_attr_t attr;
+        pthread_attr_init(&attr);
+        pthread_attr_setstacksize(&attr, 64 << 10);
+        for (int i = 0; i < 100; i++) pthread_create(&threads[i], &attr, waits, (void *)&kept[i]);
+        for (int i = 0; i < 150; i++) {
+            free(malloc(100000));
+            usleep(10000);
+        }
+        for (int i = 0; i < 100; i++) pthread_join(threads[i], 0);
+        return 0;
+    }
+"#;
+
+/// The allocator takes the place of a cache from itself. It is not the program's.
+#[test]
+fn the_caches_of_threads_are_the_allocators_own_data() {
+    let ran = Run::compiled("threads_with_caches", THREADS, &["-pthread"])
+        .interval(1)
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
+        .run()
+        .well();
+    let (lines, resident) = waterfall(&ran, "50%");
+    assert!(lines["metadata"] > 2.0 * MIB, "{lines:?}");
+    assert!(lines["sample_difference"].abs() < 0.1 * MIB, "{lines:?}");
+    assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
+}
+
+/// Pages that the allocator gives back to the kernel stay resident where they are locked.
+#[test]
+fn locked_pages_that_the_allocator_has_given_back_have_a_line() {
+    let run = Run::compiled("locked", THREADS, &["-pthread"]).interval(1);
+    let run = run.env("HEAPPROF_MEMORY_INTERVAL_MS", "100");
+    let ran = run.arg("locked").run();
+    if ran.code() == 77 {
+        // A container may permit 64 KiB.
+        assert!(ran.stderr.contains("mlockall: "), "{}", ran.stderr);
+        return;
+    }
+    let ran = ran.well();
+    let (lines, resident) = waterfall(&ran, "50%");
+    assert!(lines["retained"] > MIB, "{lines:?}");
+    assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
+}
+
+/// Half a million blocks, and a buffer of which a quarter is touched.
+const MANY_BLOCKS: &str = r#"
+    #include <stdio.h>
+    #include <stdlib.h>
+    #include <string.h>
+    #include <unistd.h>
+    static char *volatile kept[500000];
+    int main(void) {
+        for (int i = 0; i < 500000; i++) memset(kept[i] = malloc(100), 1, 100);
+        char *volatile buffer = malloc(64 << 20);
+        memset(buffer, 1, 16 << 20);
+        puts("ready");
+        fflush(stdout);
+        while (access("told", F_OK) != 0) usleep(10000);
+        return 0;
+    }
+"#;
+
+/// A reading of so many blocks takes longer than the reading of the memory that follows it.
+#[test]
+fn untouched_pages_are_known_at_once_however_many_blocks_there_are() {
+    let run = Run::compiled("many_blocks", MANY_BLOCKS, &[]).interval(1);
+    let running = started(run.env("HEAPPROF_ALLOCATOR", "program"));
+    let pid = running.pid().to_string();
+    let shown = Run::heapprof().args(["rss", "--json", &pid]).run().well();
+    let Json(document) = Json::parse(&shown.stdout);
+    let lines = document["lines"].as_array().unwrap();
+    let untouched = lines.iter().find(|line| line["key"] == "untouched");
+    let untouched = untouched.unwrap()["bytes"].as_f64().unwrap();
+    assert_near("untouched", untouched, -48.0 * MIB);
+    let caveats = document["caveats"].to_string();
+    assert!(!caveats.contains("are not known"), "{document:#}");
+    ended(running);
+}

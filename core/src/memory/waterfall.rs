@@ -6,7 +6,7 @@
 //! ```text
 //!   resident = in use + slack ± samples' difference      blocks: what the program holds
 //!            + slabs + padding + caches + dirty + muzzy   the allocator, for the program
-//!            + metadata
+//!            + retained + metadata
 //!            + own                                        this library
 //!            + stacks + variables + mappings              other memory without a file
 //!            + file + shared
@@ -40,6 +40,8 @@ pub enum MemoryPart {
     Dirty,
     /// Free pages that the kernel may take.
     Muzzy,
+    /// Pages that the allocator has returned, and that are resident all the same.
+    Retained,
     /// The allocator's own data.
     Metadata,
     /// This library.
@@ -154,11 +156,17 @@ impl Waterfall {
         let metadata = touched(get(Field::HeapMetadata), Field::MetadataUntouched);
         let own_arena = touched(get(Field::OwnArena), Field::OwnUntouched);
         let own_shared = get(Field::OwnShared).unwrap_or(0);
+        let retained = get(Field::RetainedTouched).filter(|&bytes| bytes > 0);
+        // If the allocator is the program's own, only this library has arenas of the reading's.
+        let (retained, own_retained) = match usable {
+            Some(_) => (retained, 0),
+            None => (None, retained.unwrap_or(0)),
+        };
         let own = match (own_arena, get(Field::OwnMapped)) {
             (None, None) => None,
             (arena, mapped) => {
                 let own = arena.unwrap_or(0).saturating_add(mapped.unwrap_or(0));
-                Some(own.saturating_add(own_shared))
+                Some(own.saturating_add(own_shared).saturating_add(own_retained))
             }
         };
         let shared = get(Field::Shared).map(|shared| match own {
@@ -205,6 +213,7 @@ impl Waterfall {
             (MemoryPart::Caches, cached),
             (MemoryPart::Dirty, dirty),
             (MemoryPart::Muzzy, muzzy),
+            (MemoryPart::Retained, retained),
             (MemoryPart::Metadata, metadata),
             (MemoryPart::Own, own),
             (MemoryPart::Stacks, get(Field::Stacks)),
@@ -316,6 +325,27 @@ mod tests {
     fn assert_adds_up(waterfall: &Waterfall) {
         let sum: i64 = waterfall.lines.iter().map(|line| line.bytes).sum();
         assert_eq!(sum, waterfall.resident as i64, "{waterfall:?}");
+    }
+
+    #[test]
+    fn pages_that_are_resident_though_returned_have_a_line() {
+        let mut reading = usual();
+        reading.set(Field::RetainedTouched, 6 * MIB);
+        let waterfall = Waterfall::of(&reading, blocks(35, 3)).unwrap();
+        assert_adds_up(&waterfall);
+        assert_eq!(mib(&waterfall, MemoryPart::Retained), Some(6));
+        assert_eq!(mib(&waterfall, MemoryPart::Own), Some(4));
+
+        // The program keeps its own allocator: all pages of arenas are this library's.
+        let fields = [
+            (Field::Resident, 50),
+            (Field::OwnArena, 3),
+            (Field::RetainedTouched, 6),
+            (Field::DetailAge, 0),
+        ];
+        let waterfall = Waterfall::of(&self::reading(&fields), blocks(35, 0)).unwrap();
+        assert_eq!(mib(&waterfall, MemoryPart::Retained), None);
+        assert_eq!(mib(&waterfall, MemoryPart::Own), Some(9));
     }
 
     #[test]

@@ -56,9 +56,12 @@ pub(crate) fn dirty_bytes() -> usize {
     0
 }
 
-/// Returns no counts: the program's allocator has all blocks, those of this library too.
+/// Returns the pages of this library's large blocks. All others are of the program's allocator.
 pub(crate) fn take_census() -> counts::Census {
-    counts::Census::default()
+    counts::Census {
+        own: own_arena::mapped(),
+        ..counts::Census::default()
+    }
 }
 
 /// A walk over the pages of a heap, which is not known.

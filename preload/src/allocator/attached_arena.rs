@@ -7,12 +7,27 @@
 //!
 //! The interface is that of `own_arena.rs`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::allocator::programs_heap;
 use crate::os::sys;
 
 /// The size from which on a block is a mapping of its own.
 const LARGE: usize = 16 << 10;
 const PAGE: usize = sys::PAGE as usize;
+
+/// Bytes of the blocks that are mappings.
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Returns the bytes of the blocks that are mappings.
+pub(crate) fn mapped() -> u64 {
+    MAPPED.load(Ordering::Relaxed)
+}
+
+/// Returns the bytes of the mapping of a block.
+fn mapped_by(size: usize) -> u64 {
+    size.next_multiple_of(PAGE) as u64
+}
 
 fn is_mapped(size: usize, alignment: usize) -> bool {
     size >= LARGE && alignment <= PAGE
@@ -21,7 +36,13 @@ fn is_mapped(size: usize, alignment: usize) -> bool {
 /// Returns a block of our own, or null.
 pub(crate) fn allocate(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
     match is_mapped(size, alignment) {
-        true => sys::map_block(size).unwrap_or(std::ptr::null_mut()),
+        true => match sys::map_block(size) {
+            Some(block) => {
+                MAPPED.fetch_add(mapped_by(size), Ordering::Relaxed);
+                block
+            }
+            None => std::ptr::null_mut(),
+        },
         false => programs_heap::allocate(size, alignment, zeroed),
     }
 }
@@ -57,7 +78,10 @@ pub(crate) unsafe fn reallocate(
 /// `ptr` is a live block from [`allocate`], of that size and alignment, not used afterwards.
 pub(crate) unsafe fn free_sized(ptr: *mut u8, size: usize, alignment: usize) {
     match is_mapped(size, alignment) {
-        true => sys::unmap(ptr as u64, size),
+        true => {
+            sys::unmap(ptr as u64, size);
+            MAPPED.fetch_sub(mapped_by(size), Ordering::Relaxed);
+        }
         // SAFETY: the caller's promise.
         false => unsafe { programs_heap::free(ptr) },
     }

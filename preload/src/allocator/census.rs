@@ -36,14 +36,16 @@ pub(crate) fn take() -> Census {
             census.own += active + dirty + muzzy + metadata;
             continue;
         }
-        census.active += active;
+        let (large, padding) = large_of(arena);
+        // Blocks of jemalloc's own, as a thread's cache, are large ones.
+        let internal = arena.word(layout::ARENA_INTERNAL_AT).min(large);
+        census.active += active - internal.min(active);
         census.dirty += dirty;
         census.muzzy += muzzy;
-        census.metadata += metadata;
+        census.metadata += metadata + internal;
         census.retained += retained_of(arena);
         census.small += small_of(arena);
-        let (large, padding) = large_of(arena);
-        census.large += large;
+        census.large += large - internal;
         census.padding += padding;
         census.cached = census.cached.zip(cached_of(arena)).map(|(a, b)| a + b);
     }

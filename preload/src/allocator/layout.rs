@@ -125,6 +125,8 @@ pub(crate) const MUTEX_LOCK_AT: usize = 72;
 pub(crate) const CACHE_BINS_AT: usize = 16;
 /// Number of bins of a cache (`TCACHE_NBINS_MAX`), in the order of their classes.
 pub(crate) const CACHED_CLASSES: usize = 41;
+/// Offset in `arena_s` of the bytes in blocks of jemalloc's own (`stats.internal`).
+pub(crate) const ARENA_INTERNAL_AT: usize = 24 + 48;
 /// Offset in `arena_s` of the statistics of large classes (`stats.lstats`).
 pub(crate) const ARENA_LARGE_AT: usize = 24 + 968;
 /// Bytes of the statistics of a large class (`arena_stats_large_s`), the offsets in there of the

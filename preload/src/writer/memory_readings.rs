@@ -61,7 +61,7 @@ const WRITABLE: u32 = 2;
 /// The fields of a detail that are read more rarely than the others.
 const ROLLUP: [Field; 3] = [Field::HugePages, Field::LazyFree, Field::Proportional];
 /// The fields of a detail.
-const DETAIL: [Field; 14] = [
+const DETAIL: [Field; 15] = [
     Field::HugePages,
     Field::LazyFree,
     Field::Proportional,
@@ -76,6 +76,7 @@ const DETAIL: [Field; 14] = [
     Field::MuzzyUntouched,
     Field::MetadataUntouched,
     Field::OwnUntouched,
+    Field::RetainedTouched,
 ];
 
 /// Why a reading is taken.
@@ -490,6 +491,7 @@ fn read_detail(
         let pages = HeapPages::read(map, &places);
         let heap = pages.touched.saturating_sub(own_in_places);
         let untouched = used.saturating_sub(heap);
+        detail.set(Field::RetainedTouched, heap.saturating_sub(used));
         if allocator::has_next() {
             detail.set(Field::OwnUntouched, untouched); // our allocator has no block of the program
         } else if let Some(parts) = pages.untouched {

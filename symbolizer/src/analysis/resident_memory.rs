@@ -343,10 +343,15 @@ fn words(
             "free, the kernel may take",
             "nothing: taken when needed",
         ),
+        MemoryPart::Retained => (
+            "retained",
+            "given back, yet resident",
+            "no huge pages, no mlockall",
+        ),
         MemoryPart::Metadata => (
             "metadata",
             "the allocator's own data",
-            "fewer arenas (narenas)",
+            "fewer threads, or narenas",
         ),
         MemoryPart::Own => ("profiler", "heapprof itself", "a longer sampling interval"),
         MemoryPart::Stacks => (
