@@ -204,3 +204,17 @@ fn what_rises_and_falls_has_errors_where_it_is_sampled() {
         assert_eq!(with_error, if has_error { 2 } else { 0 }, "{text}");
     }
 }
+
+/// Seven samples, none of which is freed: they are too few for a leak, and no conduct besides.
+#[test]
+fn few_samples_that_all_stay_may_be_growth() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = log_at(512 * KIB, &folder, &mut |history, tick| {
+        if [100, 500, 900, 1300, 1700, 2300, 2900].contains(&tick) {
+            history.alloc(0, 2 * KIB, 0);
+        }
+    });
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(kinds, expected(&[(0, "may grow")]), "{document}");
+    assert_eq!(document["nothing_is_wrong"], false, "{document}");
+}

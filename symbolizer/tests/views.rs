@@ -398,7 +398,7 @@ fn a_tree_of_nothing_says_why() {
     };
     assert_eq!(
         tree(&["--callers", "[0x2011]"]),
-        "  nothing: in-use-bytes is 0 (--metric allocated-bytes shows what was freed, too)"
+        "  nothing: in-use-bytes is 0 (-m allocated-bytes shows what was freed, too)"
     );
     assert_eq!(
         tree(&["--callees", "0x20"]),

@@ -477,6 +477,32 @@ fn run_sees_that_a_library_is_missing() {
     }
 }
 
+/// The memory of such a process is in no log, and the kernel tells how much was resident.
+#[test]
+fn a_large_process_without_a_log_is_told_and_leaves_a_limit_open() {
+    let fixture = Build::get().fixture("exit_ways").display().to_string();
+    let large = "env -i dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null";
+    let script = format!("{large}; {fixture}");
+    let run = |options: &[&str], script: &str| {
+        let command = ["--", "/bin/sh", "-c", script];
+        let ran = Run::heapprof()
+            .args([&["run", "-i", "1"], options, &command[..]].concat())
+            .run();
+        (ran.code(), ran.stderr.clone())
+    };
+    let told = " resident left no log: statically linked, setuid, or started without LD_PRELOAD";
+    let (code, said) = run(&["--fail-above", "60MiB"], &script);
+    assert_eq!((code, said.matches(told).count()), (4, 2), "{said}");
+    let (code, said) = run(&["-q", "--fail-above", "1GiB"], &script);
+    assert_eq!((code, &*said), (0, ""));
+    // The user has left that program out.
+    let (code, said) = run(&["--only", "exit_ways"], &script);
+    assert_eq!((code, said.contains(told)), (0, false), "{said}");
+    let recorded = script.replace("env -i ", "");
+    let (code, said) = run(&["--fail-above", "1GiB"], &recorded);
+    assert_eq!((code, said.contains(told)), (0, false), "{said}");
+}
+
 /// The limit is about all processes of the run together, and only if the program succeeds.
 #[test]
 fn run_judges_a_limit() {

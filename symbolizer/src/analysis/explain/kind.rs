@@ -38,6 +38,8 @@ pub(crate) const FEW_GONE: f64 = 0.2;
 const ENOUGH_KEPT: f64 = 0.7;
 /// The fewest samples that came late and stay.
 const FEWEST_OF_GROWTH: u64 = 5;
+/// The fewest late samples that stay by which a site of few samples may grow.
+const FEWEST_OF_DOUBT: u64 = 3;
 /// Standard errors of a growth that is hardly chance: the ± of it does not reach 0.
 const LIKELY: f64 = 1.96;
 /// The part of the growth that the envelope must rise by in each half of the time.
@@ -113,8 +115,12 @@ impl Kind {
         if stays && conduct.last_changed < CHANGE * conduct.mean && is_of_many(conduct) {
             return Some(Kind::OneTime);
         }
-        if conduct.mean < least || conduct.samples < FEWEST_SAMPLES || conduct.is_over {
+        if conduct.mean < least || conduct.is_over {
             return None;
+        }
+        if conduct.samples < FEWEST_SAMPLES {
+            let may_grow = only_allocates(conduct) && conduct.late_samples >= FEWEST_OF_DOUBT;
+            return may_grow.then_some(Kind::MayGrow);
         }
         if may_grow(conduct, least) {
             return Some(Kind::MayGrow);
@@ -138,9 +144,8 @@ impl Kind {
     pub(crate) fn of_growth_in_part(conduct: &Conduct, least: f64, part: f64) -> Option<Kind> {
         let growth = conduct.growth();
         // If hardly anything is freed, a few samples prove that it grows, though not how much.
-        let only_allocates = conduct.late_freed < FEW_GONE * conduct.late_allocated;
         let is_real = growth > REAL * conduct.error
-            || only_allocates && conduct.late_samples >= FEWEST_OF_GROWTH
+            || only_allocates(conduct) && conduct.late_samples >= FEWEST_OF_GROWTH
             || growth > LIKELY * conduct.error && has_risen(conduct);
         let grows = is_real
             && is_growth(conduct, part * least, part * CHANGE)
@@ -153,6 +158,11 @@ impl Kind {
             false => Kind::Backlog,
         })
     }
+}
+
+/// Returns true if hardly anything is freed of what comes in the second half.
+fn only_allocates(conduct: &Conduct) -> bool {
+    conduct.late_freed < FEW_GONE * conduct.late_allocated
 }
 
 /// Returns true if an envelope with these lows rises in each half of the time.

@@ -144,9 +144,10 @@ impl Text<'_> {
     ) -> io::Result<()> {
         write_totals(profile, stdout_width(), out)?;
         if self.is_cut {
-            writeln!(
+            self.wrapped(
+                "the run up to there: the program then frees its memory, because it ends",
+                "",
                 out,
-                "the run up to there: the program then frees its memory, because it ends"
             )?;
         }
         let stopped_ns = profile.stopped_ns();
@@ -155,7 +156,7 @@ impl Text<'_> {
         }
         writeln!(out)?;
         if explanation.is_too_short {
-            writeln!(out, "{}", explanation.summary().unwrap_or_default())?;
+            self.wrapped(explanation.summary().unwrap_or_default(), "", out)?;
         }
         let (troubles, others): (Vec<Statement<'_>>, Vec<Statement<'_>>) = explanation
             .statements()

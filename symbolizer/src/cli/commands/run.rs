@@ -10,6 +10,7 @@ mod program;
 mod records;
 mod signals;
 mod summary;
+mod unrecorded;
 mod unsampled;
 
 use std::ffi::{OsStr, OsString};
@@ -33,6 +34,7 @@ use paths::PrintLog;
 use prefix::Prefix;
 use program::Program;
 use records::Records;
+use unrecorded::MostResident;
 use unsampled::Unsampled;
 
 /// How it ends.
@@ -249,6 +251,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let forwarder = signals::Forwarder::block();
     forwarder.unblock_in(&mut command);
     let started = SystemTime::now();
+    let resident = MostResident::at_start();
     let mut child = match command.spawn() {
         Ok(child) => child,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -270,6 +273,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         source,
     })?;
 
+    // With --only, some processes are meant to have no log.
+    let resident = args.only.is_none().then(|| resident.at_end());
     let mut records = Records::find(prefix.as_ref().map(Prefix::place), pid, started);
     let unsampled = match args.keep_unsampled {
         true => Unsampled::default(),
@@ -278,11 +283,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     memory_bound::keep_status(as_shells_say(status));
     let places = SymbolArgs::keeping_names(!args.no_kept_names);
     match args.quiet {
-        false => summary::show(&records, &unsampled, &places),
+        false => summary::show(&records, &unsampled, resident, &places),
         true if !args.no_kept_names => summary::keep_names(&records, &unsampled, &places),
         true => {}
     }
-    let judged = judge(args, &records, &unsampled, status);
+    let judged = judge(args, &records, &unsampled, (status, resident));
     // The numbers above are of all processes.
     unsampled.remove();
     if !args.no_compress {
@@ -301,13 +306,13 @@ fn judge(
     args: &Args,
     records: &Records,
     unsampled: &Unsampled,
-    status: ExitStatus,
+    (status, resident): (ExitStatus, Option<MostResident>),
 ) -> Result<(), Failure> {
     if let Some(what) = args.print_log {
         paths::print(what, records, unsampled, as_shells_say(status))?;
     }
     match args.fail_above {
-        Some(limit) if status.success() => gate::check(records, unsampled, args, limit),
+        Some(limit) if status.success() => gate::check(records, unsampled, resident, (args, limit)),
         _ => Ok(()),
     }
 }

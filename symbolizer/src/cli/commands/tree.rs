@@ -179,7 +179,7 @@ fn why_nothing(
     if root.total.get(Metric::AllocatedObjects) > 0 {
         return match measure {
             Measure::Basic(_) => {
-                format!("{measure} is 0 (--metric allocated-bytes shows what was freed, too)")
+                format!("{measure} is 0 (-m allocated-bytes shows what was freed, too)")
             }
             _ => format!("{measure} is 0"),
         };

@@ -171,7 +171,7 @@ pub(crate) fn write_lines(
             .span
             .is_some_and(|span| span.survived_ns.is_some());
         let hint = match metric.is_in_use() && !is_all_in_use {
-            true => " (--metric allocated-bytes shows what was freed, too)",
+            true => " (-m allocated-bytes shows what was freed, too)",
             false => "",
         };
         return writeln!(out, "  nothing: {metric} is 0{hint}");

@@ -4,6 +4,7 @@ use heapprof_symbolizer::{Input, Limit, Profile, ReadRequest};
 
 use crate::cli::commands::run::Args;
 use crate::cli::commands::run::records::Records;
+use crate::cli::commands::run::unrecorded::MostResident;
 use crate::cli::commands::run::unsampled::Unsampled;
 use crate::cli::inputs::joined;
 use crate::cli::options::limit::Gate;
@@ -14,16 +15,22 @@ use crate::cli::output::failure::Failure;
 pub(super) fn check(
     records: &Records,
     unsampled: &Unsampled,
-    args: &Args,
-    limit: Limit,
+    resident: Option<MostResident>,
+    (args, limit): (&Args, Limit),
 ) -> Result<(), Failure> {
     let gate = Gate {
         limit,
         allows_inconclusive: args.allow_inconclusive,
     };
-    match profile(records, unsampled, args)? {
-        Some(profile) => gate.check(&profile, args.metric.0),
-        None => gate.cannot_judge("no log was written"),
+    let Some(profile) = profile(records, unsampled, args)? else {
+        return gate.cannot_judge("no log was written");
+    };
+    let measure = args.metric.0;
+    gate.check(&profile, measure)?;
+    let unrecorded = resident.and_then(|resident| resident.unrecorded(&profile));
+    match unrecorded.filter(|it| it.may_exceed(&profile, measure, limit.allows(0.0))) {
+        Some(unrecorded) => gate.cannot_judge(&unrecorded.to_string()),
+        None => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::commands::run::records::Records;
+use crate::cli::commands::run::unrecorded::MostResident;
 use crate::cli::commands::run::unsampled::Unsampled;
 use crate::cli::inputs::several;
 use crate::cli::options::symbols::SymbolArgs;
@@ -22,7 +23,12 @@ use crate::cli::output::{heading, say};
 const MOST: usize = 5;
 
 /// Says where the files are, and which sites and processes hold, or allocated, the most.
-pub(super) fn show(records: &Records, unsampled: &Unsampled, places: &SymbolArgs) {
+pub(super) fn show(
+    records: &Records,
+    unsampled: &Unsampled,
+    resident: Option<MostResident>,
+    places: &SymbolArgs,
+) {
     let kept = records.kept();
     let Some((mut log, others)) = kept.split_first() else {
         match unsampled.len() {
@@ -42,6 +48,9 @@ pub(super) fn show(records: &Records, unsampled: &Unsampled, places: &SymbolArgs
                 say::error(&Failure::Stdout(error));
             }
             say::table(&text);
+            if let Some(unrecorded) = resident.and_then(|it| it.unrecorded(&profile)) {
+                say::note(&format_args!("note: {unrecorded}"));
+            }
         }
         Err(error) => say::error(&error),
     }
