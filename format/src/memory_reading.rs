@@ -112,7 +112,8 @@ fields! {
     /// Pages of this library's own arena, with its data.
     OwnArena = 29, "own_arena";
     /// Touched pages of this library's own mappings (lanes, tables, stacks) and variables. With a
-    /// detail.
+    /// detail. Between two details, the growth of the mappings is added if the kernel tells ranges
+    /// of touched pages (Linux 6.7).
     OwnMapped = 30, "own_mapped";
     /// Touched pages of the program's and the libraries' variables: written pages of files, and
     /// zeroed pages behind them. With a detail.

@@ -186,6 +186,7 @@ pub fn attach(pid: u32, request: &AttachRequest) -> Result<AttachedRecording, Re
     seccomp_filters::check(pid)?;
     let library = fs::read(&request.library)
         .map_err(|error| format!("cannot read {}: {error}", request.library.display()))?;
+    let threads = threads_of(pid).len(); // the library has some, too
     let mut visit = borrowing::Visit::begin(pid, &target, before.as_ref(), input, &library)?;
     let planned = wait_until_planned(pid, &mut visit, before);
     let (loaded, view) = match planned {
@@ -208,7 +209,7 @@ pub fn attach(pid: u32, request: &AttachRequest) -> Result<AttachedRecording, Re
     visit.finish(pid, &target)?;
     Ok(AttachedRecording {
         log: view.message,
-        threads: done.threads,
+        threads,
         functions: done.functions,
         stopped: done.stopped,
         borrowed: visit.borrowed,

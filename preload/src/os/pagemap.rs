@@ -63,6 +63,25 @@ impl Pagemap {
         self.sum_chunks(range, most, &mut |_| true).anonymous
     }
 
+    /// Returns the touched bytes in ranges of which no page belongs to a file. `None`: the kernel
+    /// does not tell ranges of touched pages, and the words of the map cost more.
+    pub(crate) fn scanned(&self, ranges: impl Iterator<Item = Range<u64>>) -> Option<u64> {
+        let mut touched = 0;
+        for range in ranges {
+            let pages = range.start & !(PAGE - 1)..range.end.next_multiple_of(PAGE);
+            let is_told = self.can_scan.get()
+                && (self.file)
+                    .each_touched_range(&pages, &mut |pages| {
+                        touched += pages.range.end - pages.range.start;
+                    })
+                    .is_ok();
+            if !is_told {
+                return None;
+            }
+        }
+        Some(touched)
+    }
+
     /// Passes a range to `visit` part by part, in order: addresses, and the state of their pages.
     /// No page of the range may belong to a file.
     pub(crate) fn each_part(

@@ -4,6 +4,7 @@
 //! The usual fields are read in each reading: `/proc/self/status`, the cgroup and the allocator's
 //! counts. The costly fields are a *detail*: the page map is read for stacks, variables, mappings
 //! and all places of the allocator's and ours, and the cgroup with the least room is searched for.
+//! (Where the kernel tells ranges of touched pages, our own mappings are read each time.)
 //! `smaps_rollup`, for which the kernel walks all page tables, is read even more rarely. All are
 //! spaced by what they cost (`CpuShare`). The last values are repeated until the next ones. A
 //! change since then whose cause is not known is in no field, and the waterfall does not explain
@@ -112,6 +113,9 @@ pub(super) struct MemoryReadings {
     detail: Option<MemoryReading>,
     /// The heap and the mappings at the last detail. `None`: they are not known.
     detail_baseline: Option<DetailBaseline>,
+    /// Touched pages of this library's own mappings at the last detail. `None`: the kernel tells
+    /// them at more cost.
+    own_at_detail: Option<u64>,
     /// When the session began.
     start_ns: u64,
     pub(super) limits: LimitWatch,
@@ -131,6 +135,7 @@ impl MemoryReadings {
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
             detail_baseline: None,
+            own_at_detail: None,
             start_ns: now_ns,
             limits: LimitWatch::new(now_ns),
             most_resident: 0,
@@ -231,10 +236,18 @@ impl MemoryReadings {
             }
             detail.time_ns = now_ns;
             self.detail = Some(detail);
+            self.own_at_detail = own_touched();
         }
         let began_ns = clock::thread_ns();
+        let own_grown = match self.own_at_detail.filter(|_| !has_time) {
+            Some(then) => own_touched().map_or(0, |now| now.cast_signed() - then.cast_signed()),
+            None => 0,
+        };
         let known = touched(&reading).zip(self.detail_baseline);
-        let since = known.map(|(now, then)| then.explain(used, now, recorded_bytes));
+        let since = known.map(|(now, then)| {
+            let now = now.saturating_add_signed(-own_grown);
+            then.explain(used, now, recorded_bytes)
+        });
         if let Some(since) = since {
             reading.set(Field::HeapUntouched, since.untouched);
         }
@@ -250,6 +263,7 @@ impl MemoryReadings {
                 reading.set(field, detail.get(field));
             }
             for (field, change) in [
+                (Field::OwnMapped, own_grown),
                 (Field::Mapped, since.map_or(0, |it| it.recorded)),
                 (Field::MappedUnrecorded, since.map_or(0, |it| it.unrecorded)),
             ] {
@@ -364,6 +378,12 @@ fn read_rollup(detail: &mut MemoryReading) {
 fn touched(reading: &MemoryReading) -> Option<u64> {
     let swapped = reading.get(Field::Swapped).unwrap_or(0);
     Some(reading.get(Field::Anonymous)?.saturating_add(swapped))
+}
+
+/// Returns the touched pages of this library's own mappings. `None`: the kernel tells them at more
+/// cost.
+fn own_touched() -> Option<u64> {
+    Pagemap::open()?.scanned(sys::own_mappings())
 }
 
 /// Returns true if the allocator's bytes or the touched pages differ so much that pages which were

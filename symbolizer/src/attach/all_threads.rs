@@ -128,11 +128,6 @@ impl AllThreads {
             .map(|(tracee, registers)| (tracee, registers))
     }
 
-    /// Returns how many threads there are.
-    pub(super) fn len(&self) -> usize {
-        self.stopped.len() + self.late.len()
-    }
-
     /// Returns true if no thread executes code in these ranges, or returns there from a function or
     /// a signal handler.
     pub(super) fn are_outside(

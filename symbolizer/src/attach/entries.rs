@@ -24,7 +24,6 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// The changes of the entries, which are done.
 pub(super) struct Patched {
-    pub(super) threads: usize,
     pub(super) functions: usize,
     /// How long all threads were stopped.
     pub(super) stopped: Duration,
@@ -57,7 +56,6 @@ pub(super) fn patch(
             write_patches(memory, &known)?;
             set_state(memory, loaded, attach_state::PATCHED)?;
             return Ok(Patched {
-                threads: all.len(),
                 functions: known.len(),
                 stopped: all.release(),
             });
