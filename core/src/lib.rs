@@ -95,7 +95,7 @@ pub use memory::address_map::AddressMap;
 pub use memory::block_pages::{BlockPages, PageState, PlacedBlock};
 pub use memory::cgroup::{Cgroup, CgroupVersion};
 pub use memory::cpu_share::CpuShare;
-pub use memory::detail_baseline::{DetailBaseline, DetailChanges};
+pub use memory::detail_baseline::{DetailBaseline, DetailChanges, RecordedBytes};
 pub use memory::kernel_text::{limit_in, number_of, only_number};
 pub use memory::limit_alarm::LimitAlarm;
 pub use memory::waterfall::{EstimatedBlocks, MemoryPart, Waterfall, WaterfallLine};

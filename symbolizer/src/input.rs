@@ -51,6 +51,8 @@ pub struct Input {
     segments: Option<segments::Joined>,
     /// The log of a forked process with what it had from its parent.
     joined: Option<Vec<u8>>,
+    /// Logs without a record beside those that it was joined from.
+    empty_logs: u64,
 }
 
 /// Why a file gives no profile. The text names file, offset, cause, and the way out.
@@ -196,7 +198,14 @@ impl Input {
             member: None,
             segments: None,
             joined: None,
+            empty_logs: 0,
         })
+    }
+
+    /// Notes how many logs without a record there are beside those that it was joined from.
+    #[must_use]
+    pub fn beside_empty(self, empty_logs: u64) -> Input {
+        Input { empty_logs, ..self }
     }
 
     /// Returns true if it is a log that was joined from several.
@@ -279,6 +288,7 @@ impl Input {
             member: None,
             segments: None,
             joined: None,
+            empty_logs: 0,
         };
         if archive::is_archive(&input.map) {
             let first = archive::members(&input.map).into_iter().next();
@@ -387,6 +397,7 @@ impl Input {
     /// say.
     pub fn note_damage(&self, account: &mut LogAccount) {
         account.note_damaged_file(self.damage);
+        account.empty_logs = self.empty_logs;
     }
 
     /// Its bytes, when it is a log.

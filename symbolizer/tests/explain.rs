@@ -350,6 +350,7 @@ fn every_key_is_documented() {
     let of_rotated = verdicts(&crate::explain_coarse::with_leak(&folder)).1;
     let of_stopped = verdicts(&stopped(&folder, &[(20, 48)])).1;
     let of_mappings = verdicts(&mapping(&folder, true)).1;
+    let of_many_sites = verdicts(&crate::explain_conduct::growth_of_many_sites(&folder)).1;
     let of_two_rates = crate::forecast_coarse::with_two_rates();
     let documents = [
         of_changing,
@@ -358,6 +359,7 @@ fn every_key_is_documented() {
         of_rotated,
         of_stopped,
         of_mappings,
+        of_many_sites,
         of_two_rates,
     ];
     are_documented_but("heapprof explain --json", &documents, &excused);

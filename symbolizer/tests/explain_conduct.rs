@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 
-use crate::common::history::ok;
+use heapprof_format::{Record, Stack, WalkEnd};
+
+use crate::common::history::{STACKS, ok};
 use crate::explain::{KIB, expected, log_at, verdicts};
 use crate::explain_chance::Chance;
 
@@ -217,4 +219,65 @@ fn few_samples_that_all_stay_may_be_growth() {
     let (kinds, document) = verdicts(&log);
     assert_eq!(kinds, expected(&[(0, "may grow")]), "{document}");
     assert_eq!(document["nothing_is_wrong"], false, "{document}");
+}
+
+/// Each site has less than a hundredth, and all together grow as fast as a single leak would.
+pub(crate) fn growth_of_many_sites(folder: &tempfile::TempDir) -> String {
+    const SITES: u32 = 250;
+    log_at(1, folder, &mut |history, tick| {
+        if tick == 0 {
+            for number in STACKS..STACKS + SITES {
+                history.record += 1;
+                history.encoder.record(&Record::Stack(Stack {
+                    number,
+                    end: WalkEnd::Root,
+                    frames: vec![0x10, 0x1001 + 16 * u64::from(number)],
+                    interrupted: vec![],
+                    labels: Vec::new(),
+                }));
+            }
+        }
+        history.alloc(STACKS + tick as u32 % SITES, 4 * KIB, 0);
+    })
+}
+
+#[test]
+fn growth_that_no_single_site_has_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = growth_of_many_sites(&folder);
+    let (kinds, document) = verdicts(&log);
+    assert!(kinds.is_empty(), "{document}");
+    assert_eq!(document["nothing_is_wrong"], false, "{document}");
+    let growth = document["many_sites"]["growth_bytes_per_second"].as_f64();
+    let expected = 50.0 * 4.0 * KIB as f64;
+    assert!(
+        (growth.expect("growth") / expected - 1.0).abs() < 0.05,
+        "{document}"
+    );
+    let text = ok(&["explain", &log, "--width", "200"]);
+    assert!(text.contains("1. growth: [many sites]"), "{text}");
+    assert!(text.contains(" -m growth"), "{text}");
+
+    // A leak of one site has all of the growth.
+    let log = log_at(1, &folder, &mut |history, _| {
+        history.alloc(0, 4 * KIB, 0);
+    });
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(kinds, self::expected(&[(0, "leak")]), "{document}");
+    assert!(document["many_sites"].is_null(), "{document}");
+}
+
+/// A table of the end, whose site begins late.
+#[test]
+fn what_came_at_once_is_told_with_its_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = log_at(1, &folder, &mut |history, tick| {
+        if tick == 0 || (2400..2440).contains(&tick) {
+            history.alloc(u32::from(tick > 0), 400 * KIB, 0);
+        }
+        let short = history.alloc(2, 64, 0);
+        history.free(short);
+    });
+    let text = ok(&["explain", &log, "--width", "200"]);
+    assert!(text.contains("allocated up to 48."), "{text}");
 }

@@ -1,6 +1,6 @@
 //! `--fail-above`: for tests that watch over memory.
 
-use crate::common::history::{History, S, folder, server_file};
+use crate::common::history::{History, S, folder, json, server_file};
 use crate::common::processes::begin;
 use crate::common::{LogBuilder, heapprof, stderr, stdout, write};
 use heapprof_format::{Counter, Start};
@@ -407,6 +407,40 @@ fn a_limit_of_a_function_holds_where_its_parameters_are_lost() {
             let args = ["check", "--budget", budget.to_str().unwrap()];
             let (code, said) = status(&[&args[..], &[dump.to_str().unwrap()]].concat());
             assert_eq!(code == 3, expected, "{subject} {pattern}: {said}");
+        }
+    }
+}
+
+/// The process of an empty log did something that nobody knows.
+#[test]
+fn an_empty_log_among_others_leaves_a_limit_open() {
+    let (folder, log, _) = server_file(1);
+    let empty = folder.path().join("empty.heaplog").display().to_string();
+    std::fs::write(&empty, "").expect("a file");
+    for files in [[&log, &empty], [&empty, &log]] {
+        for joined in [&[][..], &["--joined"]] {
+            let top = ["top", files[0], files[1], "--fail-above", "1GiB"];
+            let (code, said) = status(&[&top[..], joined].concat());
+            assert_eq!(code, 4, "{said}");
+            assert!(said.contains("1 log has no record"), "{said}");
+        }
+    }
+    let document = json(&["top", &log, &empty, "--json"]);
+    assert_eq!(document["complete"], false);
+}
+
+#[test]
+fn a_difference_of_which_the_filter_leaves_nothing_is_not_judged() {
+    let (folder, log, _) = server_file(1);
+    let all = folder.path().join("all.supp").display().to_string();
+    std::fs::write(&all, "leak:*\n").expect("a file");
+    let of_two = ["diff", &log, &log];
+    let of_moments = ["diff", &log, "--at", "1s", "--at", "end"];
+    for files in [&of_two[..], &of_moments] {
+        for filter in [["--where", "tenant=x"], ["--suppressions", &all]] {
+            let limit = ["--fail-above", "1GiB"];
+            let (code, said) = status(&[files, &filter, &limit].concat());
+            assert_eq!(code, 4, "{files:?} {filter:?}: {said}");
         }
     }
 }

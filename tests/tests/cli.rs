@@ -529,6 +529,15 @@ fn run_judges_a_limit() {
     let (code, said) = run(&limit, &["/bin/sh", "-c", &twice]);
     assert_eq!(code, 3, "{said}");
     assert_eq!(run(&limit, &[&fixture]).0, 0);
+    // At the end of the last process, the others have nothing. Each one's own end counts.
+    let limit = ["-m", "in-use-bytes", "--fail-above", "17000"];
+    let behind = format!("{fixture}; true");
+    let (code, said) = run(&limit, &["/bin/sh", "-c", &behind]);
+    assert_eq!(code, 3, "{said}");
+    // A process counts as what it was before an exec, too.
+    let large = "import os; kept = bytearray(64 << 20); os.execv('/bin/true', ['true'])";
+    let (code, said) = run(&["--fail-above", "32MiB"], &["python3", "-c", large]);
+    assert_eq!(code, 3, "{said}");
     let failing = ["/bin/sh", "-c", "exit 7"];
     assert_eq!(run(&["--fail-above", "1"], &failing).0, 7);
     // Without a sample nothing can be judged.

@@ -8,11 +8,32 @@
 //! | fewer | mappings are gone, or their pages were given back | touched pages of all mappings |
 //! | | the allocator took pages that were not touched yet | pages that it took |
 //!
-//! If both causes are possible, each explains what exceeds the bound of the other. The rest is not
-//! explained: a guess would hide that the lines of the detail are old.
+//! Two things are certain. Mappings have no more touched pages than pages: what they had beyond
+//! that is gone. And the allocator has no more than pages, too: what is beyond is of mappings, as
+//! far as these have room.
+//!
+//! Otherwise, if both causes are possible, each explains what exceeds the bound of the other. The
+//! rest is not explained: a guess would hide that the lines of the detail are old.
 //!
 //! The program's own allocator has its pages in mappings that are not recorded. There, such a
 //! change is one of these.
+
+/// Recorded mappings so far. Bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecordedBytes {
+    /// Mapped in all.
+    pub mapped: u64,
+    /// The part of it that was unmapped.
+    pub unmapped: u64,
+}
+
+impl RecordedBytes {
+    /// Returns the bytes of the mappings that there are.
+    #[must_use]
+    pub fn present(&self) -> u64 {
+        self.mapped.saturating_sub(self.unmapped)
+    }
+}
 
 /// See the module's text. Bytes.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +45,9 @@ pub struct DetailBaseline {
     /// Pages of the allocator that were never touched.
     pub untouched: u64,
     /// Recorded mappings.
-    pub recorded: u64,
+    pub recorded: RecordedBytes,
+    /// Touched pages of recorded mappings.
+    pub recorded_touched: u64,
     /// Touched pages of all mappings.
     pub mapped: u64,
     /// True if the program's own allocator serves it, so that `used` has no block of the program.
@@ -45,41 +68,47 @@ pub struct DetailChanges {
 impl DetailBaseline {
     /// Explains what has changed since.
     #[must_use]
-    pub fn explain(&self, used: u64, touched: u64, recorded: u64) -> DetailChanges {
-        let grown = touched.saturating_add(self.used);
-        let expected = self.touched.saturating_add(used);
+    pub fn explain(&self, used: u64, touched: u64, recorded: RecordedBytes) -> DetailChanges {
         let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let gone = self.recorded_touched.saturating_sub(recorded.present());
+        let grown = touched.saturating_add(self.used).saturating_add(gone);
+        let expected = self.touched.saturating_add(used);
         let mut since = DetailChanges {
             untouched: self.untouched,
-            recorded: 0,
+            recorded: -signed(gone),
             unrecorded: 0,
         };
         match grown.checked_sub(expected) {
             Some(more) => {
-                let mapped = recorded.saturating_sub(self.recorded);
+                let mapped = recorded.mapped.saturating_sub(self.recorded.mapped);
                 if self.is_own_allocator {
                     let in_new = more.min(mapped);
-                    since.recorded = signed(in_new);
+                    since.recorded += signed(in_new);
                     since.unrecorded = signed(more - in_new);
                     return since;
                 }
                 let given_back = self.used.saturating_sub(used).min(self.untouched);
                 since.untouched -= more.saturating_sub(mapped).min(given_back);
-                since.recorded = signed(more.saturating_sub(given_back).min(mapped));
+                let in_new = more.saturating_sub(given_back).min(mapped);
+                let beyond_heap = more.saturating_sub(self.untouched);
+                let room = (recorded.present()).saturating_sub(self.recorded_touched - gone);
+                since.recorded += signed(in_new.max(beyond_heap.min(room)));
             }
             None => {
                 let missing = expected - grown;
-                let unmapped = self.recorded.saturating_sub(recorded);
+                let unmapped = recorded.unmapped.saturating_sub(self.recorded.unmapped);
+                let unmapped = unmapped.saturating_sub(gone);
                 if self.is_own_allocator {
                     let gone = unmapped.min(missing);
-                    since.recorded = -signed(gone);
+                    since.recorded -= signed(gone);
                     since.unrecorded = -signed(missing - gone);
                     return since;
                 }
                 let taken = used.saturating_sub(self.used);
-                let never_touched = missing.saturating_sub(self.mapped).min(taken);
+                let of_mappings = self.mapped.saturating_sub(gone);
+                let never_touched = missing.saturating_sub(of_mappings).min(taken);
                 since.untouched = self.untouched.saturating_add(never_touched);
-                since.recorded = -signed(missing.saturating_sub(taken).min(unmapped));
+                since.recorded -= signed(missing.saturating_sub(taken).min(unmapped));
             }
         }
         since
@@ -94,15 +123,27 @@ mod tests {
         used: 50,
         touched: 60,
         untouched: 24,
-        recorded: 30,
+        recorded: RecordedBytes {
+            mapped: 30,
+            unmapped: 0,
+        },
+        recorded_touched: 8,
         mapped: 8,
         is_own_allocator: false,
     };
 
+    /// The recorded mappings if so many bytes are mapped of 30 or more.
+    fn present(bytes: u64) -> RecordedBytes {
+        RecordedBytes {
+            mapped: bytes.max(30),
+            unmapped: 30u64.saturating_sub(bytes),
+        }
+    }
+
     #[test]
     fn changes_since_a_detail_have_a_cause_or_none() {
         let explain = |used, touched, recorded| {
-            let since = THEN.explain(used, touched, recorded);
+            let since = THEN.explain(used, touched, present(recorded));
             assert_eq!(since.unrecorded, 0);
             (since.untouched, since.recorded)
         };
@@ -110,14 +151,16 @@ mod tests {
         assert_eq!(explain(60, 70, 30), (24, 0));
         // It took forty, of which four were touched: of the missing ones, eight may be of mappings.
         assert_eq!(explain(90, 64, 30), (24 + 36 - 8, 0));
-        // Thirty pages of an old mapping or of blocks were touched: it is not known which.
-        assert_eq!(explain(50, 90, 30), (24, 0));
+        // Thirty pages of an old mapping or of blocks were touched: six of them are no block's.
+        assert_eq!(explain(50, 90, 30), (24, 6));
+        // The same, of twenty: it is not known which.
+        assert_eq!(explain(50, 80, 30), (24, 0));
         // Thirty pages of mappings or of blocks were given back by `madvise`.
         assert_eq!(explain(50, 30, 30), (24, 0));
         // It gave twenty back, of which eight had been touched.
         assert_eq!(explain(30, 52, 30), (12, 0));
         // It gave all back. More touched pages are left than that explains.
-        assert_eq!(explain(0, 40, 30), (0, 0));
+        assert_eq!(explain(0, 40, 30), (0, 6));
         // A mapping of 20 came, with at most these touched.
         assert_eq!(explain(50, 90, 50), (24, 20));
         assert_eq!(explain(50, 65, 50), (24, 5));
@@ -128,6 +171,24 @@ mod tests {
         // The same, and the allocator took ten: each may lack the five.
         assert_eq!(explain(60, 65, 10), (24, 0));
         assert_eq!(explain(60, 57, 10), (24 + 5, -3));
+        // All mappings went, and the allocator took and touched as much.
+        assert_eq!(explain(58, 60, 0), (24, -8));
+    }
+
+    #[test]
+    fn mappings_that_went_and_others_that_came_are_told_apart() {
+        let then = DetailBaseline {
+            recorded_touched: 30,
+            mapped: 30,
+            ..THEN
+        };
+        let replaced = RecordedBytes {
+            mapped: 60,
+            unmapped: 30,
+        };
+        // A new one in the place of the old one, of which ten pages are touched so far.
+        let since = then.explain(50, 40, replaced);
+        assert_eq!((since.untouched, since.recorded), (24, -20));
     }
 
     #[test]
@@ -138,7 +199,7 @@ mod tests {
             ..THEN
         };
         let explain = |used, touched, recorded| {
-            let since = then.explain(used, touched, recorded);
+            let since = then.explain(used, touched, present(recorded));
             assert_eq!(since.untouched, 24);
             (since.recorded, since.unrecorded)
         };

@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use heapprof_core::{AddressMap, SentStack};
+use heapprof_core::{AddressMap, RecordedBytes, SentStack};
 use heapprof_format::{MappedMemory, MappedPart, Mapping, MappingChange, Record};
 
 use super::Writer;
@@ -64,6 +64,8 @@ pub(super) struct RecordedMappings {
     ranges: AddressMap<u32>,
     /// The stacks that made threads. Their ranges are stacks of threads.
     makers: BTreeSet<u32>,
+    /// Bytes of ranges that are no stacks of threads and were unmapped or mapped anew.
+    unmapped: u64,
 }
 
 impl Default for RecordedMappings {
@@ -71,16 +73,43 @@ impl Default for RecordedMappings {
         RecordedMappings {
             ranges: AddressMap::new(MOST_RANGES),
             makers: BTreeSet::new(),
+            unmapped: 0,
         }
     }
 }
 
 impl RecordedMappings {
     /// Returns the bytes of all ranges that are no stacks of threads.
-    pub(super) fn bytes_of_mappings(&self) -> u64 {
+    pub(super) fn bytes_of_mappings(&self) -> RecordedBytes {
         let ranges = self.ranges.iter();
         let mappings = ranges.filter(|(_, stack)| !self.makers.contains(stack));
-        mappings.map(|(it, _)| it.end - it.start).sum()
+        let present: u64 = mappings.map(|(it, _)| it.end - it.start).sum();
+        RecordedBytes {
+            mapped: present.saturating_add(self.unmapped),
+            unmapped: self.unmapped,
+        }
+    }
+
+    /// Gives a range to a stack. Returns false if there are too many ranges.
+    fn map(&mut self, range: Range<u64>, stack: u32) -> bool {
+        self.count_unmapped(&range);
+        self.ranges.map(range, stack)
+    }
+
+    fn unmap(&mut self, range: Range<u64>) {
+        self.count_unmapped(&range);
+        self.ranges.unmap(range);
+    }
+
+    /// Counts the mappings in a range, which are about to go.
+    fn count_unmapped(&mut self, range: &Range<u64>) {
+        let (makers, mut bytes) = (&self.makers, 0);
+        self.ranges.divide(range.clone(), &mut |part, owner| {
+            if owner.is_some_and(|stack| !makers.contains(&stack)) {
+                bytes += part.end - part.start;
+            }
+        });
+        self.unmapped = self.unmapped.saturating_add(bytes);
     }
 
     /// Returns the ranges of stacks of threads, with no owner.
@@ -189,7 +218,7 @@ impl MappedTotals {
         stacks: &[UsedStack],
         recorded: &RecordedMappings,
     ) -> Option<MappedTotals> {
-        let RecordedMappings { ranges, makers } = recorded;
+        let RecordedMappings { ranges, makers, .. } = recorded;
         if ranges.len() > MOST_WITHOUT_LIST {
             return None;
         }
@@ -251,7 +280,7 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     fn add(&mut self, mapping: &Mapping, range: Range<u64>) {
-        let RecordedMappings { ranges, makers } = self.recorded;
+        let RecordedMappings { ranges, makers, .. } = self.recorded;
         ranges.divide(range, &mut |range, stack| {
             let is_of_thread = stack.is_some_and(|stack| makers.contains(&stack));
             // The stack of one of too many threads, or memory of a thread that has ended.
@@ -423,7 +452,7 @@ impl Writer {
                         return; // libc has given the memory of a thread to the next one
                     }
                 }
-                if !self.mappings.ranges.map(range, number) {
+                if !self.mappings.map(range, number) {
                     counters::LOST_MAPPINGS.add(1);
                     stack = None;
                 }
@@ -434,12 +463,12 @@ impl Writer {
             None => {
                 let mut is_recorded = false;
                 let asked = range.clone();
-                let ranges = &mut self.mappings.ranges;
+                let ranges = &self.mappings.ranges;
                 ranges.divide(asked, &mut |_, owner| is_recorded |= owner.is_some());
                 if !is_recorded {
                     return; // the end of a mapping that is not recorded changes nothing
                 }
-                ranges.unmap(range);
+                self.mappings.unmap(range);
             }
         }
         self.output
@@ -489,7 +518,7 @@ impl Writer {
     /// Logs the mappings of a reading of that time of the log.
     pub(super) fn log_mapped_memory(&mut self, time_ns: u64, account: MappedTotals) {
         for range in account.gone {
-            self.mappings.ranges.unmap(range.clone());
+            self.mappings.unmap(range.clone());
             self.log_mapping(time_ns, &range, None);
         }
         let parts = account.parts;

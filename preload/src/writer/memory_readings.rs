@@ -228,6 +228,7 @@ impl MemoryReadings {
                         touched,
                         untouched: used.saturating_sub(heap),
                         recorded: recorded_bytes,
+                        recorded_touched: detail.get(Field::Mapped).unwrap_or(0),
                         is_own_allocator: allocator::has_next(),
                     });
             if cause == Cause::Frequent {

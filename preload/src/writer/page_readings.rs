@@ -28,6 +28,7 @@ use crate::recording::sampled_blocks;
 use crate::recording::session::{self, Session};
 use crate::state::settings::Settings;
 use crate::state::shutdown;
+use crate::writer::memory_readings::Cause;
 
 /// Most blocks of a reading. They take memory while it goes on.
 const MOST_BLOCKS: usize = 4 << 20;
@@ -279,6 +280,8 @@ impl Writer {
         while let Some(part) = self.write_page_part() {
             blocks += part.blocks.len();
             if part.is_last {
+                // Slabs that are pinned are compared with the memory of the same time.
+                let _ = self.log_memory(Cause::Request);
                 self.flush();
                 return Ok(in_words(&part, blocks));
             }

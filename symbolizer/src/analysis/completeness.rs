@@ -60,6 +60,7 @@ impl Profile {
     pub fn lacks(&self) -> Vec<String> {
         let mut lacks = self.lacks_from_forks();
         lacks.extend(self.damaged());
+        lacks.extend(self.empty_logs());
         let no_end = self.no_end().filter(|no_end| no_end.is_a_lack);
         lacks.extend(no_end.map(|no_end| no_end.words));
         lacks.extend(self.ends_early());
@@ -118,6 +119,15 @@ impl Profile {
     }
 
     /// Says where the file is damaged or cut off.
+    fn empty_logs(&self) -> Option<String> {
+        let logs = match self.account.empty_logs {
+            0 => return None,
+            1 => "1 log has".to_owned(),
+            n => format!("{n} logs have"),
+        };
+        Some(format!("{logs} no record: what its process did is missing"))
+    }
+
     fn damaged(&self) -> Option<String> {
         if !self.parts.is_empty() {
             let damaged = self.parts.iter().filter(|part| !part.is_whole).count();

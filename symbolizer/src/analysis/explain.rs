@@ -13,6 +13,7 @@ pub(crate) mod forecast;
 pub(crate) mod kind;
 pub(crate) mod rate;
 pub(crate) mod readings;
+pub(crate) mod spread;
 pub(crate) mod statement;
 pub(crate) mod whole_run;
 
@@ -21,6 +22,7 @@ use crate::analysis::explain::forecast::Forecast;
 use crate::analysis::explain::kind::{FEWEST_RISES, Kind};
 use crate::analysis::explain::rate::{LongTerm, Rate, Rates};
 use crate::analysis::explain::readings::{MappedGrowth, moments_of};
+use crate::analysis::explain::spread::SpreadGrowth;
 use crate::analysis::explain::whole_run::{
     Fall, Growth, PastBeforeDetail, WholeRun, WholeRunVerdict,
 };
@@ -37,6 +39,8 @@ use crate::naming::symbols::Symbols;
 const MATTERS: f64 = 0.01;
 /// The part of the most bytes in use that has a finding, whatever its conduct is.
 const LARGE: f64 = 0.1;
+/// Seconds below which a run may be a program's beginning alone.
+const SHORT_S: f64 = 10.0;
 /// The part of all allocations of which most are temporary that is worth a finding.
 const MUCH_CHURN: f64 = 0.1;
 /// The fewest samples by which a program without findings is well. Five samples that stay show a
@@ -62,6 +66,8 @@ pub struct Finding {
     pub highest: f64,
     /// See [`highest`](Finding::highest).
     pub highest_ns: u64,
+    /// When its first blocks came, in nanoseconds; `None`: at the beginning of the run.
+    pub began_ns: Option<u64>,
     /// The standard error of [`highest`](Finding::highest).
     pub highest_error: f64,
     /// When it first had as much as in the last quarter, in nanoseconds; `None`: in the first
@@ -112,14 +118,26 @@ pub struct Explanation {
     pub churn: Vec<Churn>,
     /// Memory that malloc never saw, if it grows.
     pub mapped: Option<MappedGrowth>,
+    /// Growth of the program that is in no site alone.
+    pub spread: Option<SpreadGrowth>,
     /// When the limit is reached that comes first; `None`: there is none.
     pub forecast: Option<Forecast>,
     /// True if the run is too short, or has too few samples, to say what grows.
     pub is_too_short: bool,
+    /// True if the run is so short that what grows may be its beginning alone.
+    pub is_short: bool,
+    /// True if there are no samples at all.
+    pub is_without_samples: bool,
     /// True if the samples are so few that a site with a good part of the memory may have none.
     pub is_of_few_samples: bool,
     /// True if parts of the record are missing: what they had is not judged.
     pub is_in_parts: bool,
+}
+
+/// Returns the seconds of the view.
+fn length_s(profile: &Profile) -> f64 {
+    let to_ns = profile.run.span.map(|span| span.to.time_ns());
+    to_ns.unwrap_or(profile.run.duration_ns) as f64 / 1e9
 }
 
 impl Explanation {
@@ -232,8 +250,14 @@ impl Explanation {
         let detail = conduct.as_ref();
         let detail = detail.map(|it| Rate::of_detail(it, profile.courses.begin_ns, step_s, least));
         let rates = Rates::of(detail, long.as_ref(), least);
+        let in_use = Measure::Basic(Metric::InUseBytes).total(profile);
+        let found = findings.iter().map(|it| it.growth.max(0.0)).sum();
+        let spread = conduct
+            .as_ref()
+            .and_then(|it| SpreadGrowth::of(it, found, (in_use, most), step_s));
         Explanation {
             findings,
+            spread,
             churn: churn(map.keys(), &sites),
             mapped: MappedGrowth::of(profile, &map),
             forecast: profile
@@ -241,6 +265,8 @@ impl Explanation {
                 .and_then(|reading| Forecast::of(&reading, rates.as_ref(), moments_of(profile))),
             is_too_short: conduct.is_none()
                 && verdicts.is_none_or(|all| all.iter().all(|it| it.growth().is_none())),
+            is_short: length_s(profile) < SHORT_S,
+            is_without_samples: profile.rows.is_empty(),
             is_of_few_samples: profile.run.interval != Some(1)
                 && conduct.is_none_or(|conduct| conduct.samples < FEW_SAMPLES),
             is_in_parts: profile.lacks_parts(),
@@ -259,6 +285,7 @@ impl Explanation {
     pub(crate) fn is_without_trouble(&self) -> bool {
         self.churn.is_empty()
             && self.mapped.is_none()
+            && self.spread.is_none()
             && self
                 .findings
                 .iter()
@@ -281,6 +308,7 @@ impl Finding {
             highest: conduct.highest,
             highest_ns: conduct.highest_ns,
             highest_error: conduct.highest_error,
+            began_ns: conduct.began_ns,
             settled_ns: conduct.settled_ns,
             gone: conduct.gone,
             freed_late: conduct.late_freed,

@@ -133,6 +133,8 @@ pub struct LogAccount {
     /// Number of forked processes whose blocks from before the fork are left out, because the
     /// parent's log is read, too.
     pub inherited_elsewhere: u64,
+    /// Logs of other processes, read with this one, that have no record.
+    pub empty_logs: u64,
     /// Other things a reader of the numbers should know.
     pub remarks: Vec<String>,
 }

@@ -62,6 +62,8 @@ pub(crate) struct Conduct {
     pub(crate) highest_ns: u64,
     /// The standard error of the most.
     pub(crate) highest_error: f64,
+    /// When its first blocks came, in nanoseconds; `None`: in the first tenth of the run.
+    pub(crate) began_ns: Option<u64>,
     /// When it first had the least of the last quarter, in nanoseconds; `None`: in the first
     /// quarter of the run.
     pub(crate) settled_ns: Option<u64>,
@@ -182,6 +184,7 @@ impl Conduct {
             highest,
             highest_ns,
             highest_error: high_error(steps, &levels, highest_at),
+            began_ns: (begin > steps.len() / 10).then(|| steps[begin].high_ns),
             settled_ns: settled.map(|step| steps[step].high_ns),
             usual,
             usual_error: of_usual.sqrt(),

@@ -3,6 +3,7 @@
 use crate::analysis::explain::forecast::{Forecast, LONGEST_S, Outlook};
 use crate::analysis::explain::kind::{FEW_GONE, Kind};
 use crate::analysis::explain::readings::MappedGrowth;
+use crate::analysis::explain::spread::SpreadGrowth;
 use crate::analysis::explain::whole_run::PastBeforeDetail;
 use crate::analysis::explain::{Churn, Explanation, Finding};
 use crate::model::confidence::Confidence;
@@ -33,6 +34,8 @@ enum Command {
     Tree(String),
     /// `heapprof top` by the names of mappings.
     Mappings,
+    /// `heapprof top` of what grows.
+    Growth,
 }
 
 impl Statement<'_> {
@@ -44,6 +47,7 @@ impl Statement<'_> {
                 format!("heapprof tree {log} --focus '{function}' {options}")
             }
             Command::Mappings => format!("heapprof top {log} --by mapping"),
+            Command::Growth => format!("heapprof top {log} -m growth"),
         })
     }
 }
@@ -64,7 +68,8 @@ impl Explanation {
         let larger = larger.iter().map(|it| it.statement());
         let smaller = smaller.iter().map(|it| it.statement());
         let mapped = mapped.map(MappedGrowth::statement);
-        let troubles = larger.chain(mapped).chain(smaller);
+        let spread = self.spread.iter().map(SpreadGrowth::statement);
+        let troubles = spread.chain(larger).chain(mapped).chain(smaller);
         let churn = self.churn.iter().map(Churn::statement);
         let others = others.into_iter().map(Finding::statement);
         troubles.chain(churn).chain(others).collect()
@@ -73,7 +78,12 @@ impl Explanation {
     /// Returns the verdict on the whole run in a sentence, if there is one.
     pub fn summary(&self) -> Option<&'static str> {
         if self.is_too_short {
-            return Some("The run is too short to say what grows: let it run longer.");
+            return Some(match self.is_without_samples {
+                true => {
+                    "Without a sample, nothing says what grows: a shorter interval (-i) takes more."
+                }
+                false => "The run is too short to say what grows: let it run longer.",
+            });
         }
         let is_well = self.is_without_trouble();
         is_well.then_some(match self.is_of_few_samples {
@@ -138,6 +148,23 @@ impl Churn {
                 Bytes(self.allocated)
             ),
             command: Some(Command::Tree("-m temporary".into())),
+            highest_ns: None,
+        }
+    }
+}
+
+impl SpreadGrowth {
+    fn statement(&self) -> Statement<'_> {
+        let growth = with_error(self.growth, self.growth_error, "/s");
+        let in_use = with_error(self.in_use.value, self.in_use.error(), "");
+        Statement {
+            verdict: "growth",
+            is_trouble: true,
+            site: &self.site,
+            evidence: format!(
+                "the program grows by {growth}; {in_use} in use; no single site has most of it"
+            ),
+            command: Some(Command::Growth),
             highest_ns: None,
         }
     }
@@ -259,9 +286,11 @@ fn evidence(finding: &Finding) -> String {
         ),
         Kind::OneTime => format!(
             "{in_use} in use, allocated {}",
-            (finding.settled_ns).map_or("at the beginning".into(), |ns| {
-                format!("up to {}, and hardly any since", seconds(ns))
-            })
+            match (finding.settled_ns, finding.began_ns) {
+                (Some(ns), _) => format!("up to {}, and hardly any since", seconds(ns)),
+                (None, Some(ns)) => format!("from {} on, and hardly any later", seconds(ns)),
+                (None, None) => "at the beginning".into(),
+            }
         ),
         Kind::Falls => format!(
             "{in_use} in use, and falls: {highest}; {freed_late} freed in the second half of the time"

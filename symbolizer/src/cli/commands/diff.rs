@@ -211,8 +211,8 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
     let mut comparability = Comparability::between(&a, &b);
     warn(&comparability, args.force)?;
     let (of_a, of_b) = (
-        args.places.symbols(&args.before, &a)?,
-        args.places.symbols(after, &b)?,
+        args.places.symbols_beside(&args.before, after, &a)?,
+        args.places.symbols_beside(after, &args.before, &b)?,
     );
     let file = args.before.display();
     let heading = match (after == args.before, a.run.span, b.run.span) {
@@ -337,6 +337,9 @@ fn check(
         limit,
         allows_inconclusive: args.allow_inconclusive,
     };
+    if differences.is_empty() && doubts.is_empty() {
+        return gate.cannot_judge("the filter and the suppressions leave nothing to compare");
+    }
     gate.check_growth(doubts, args.metric.0, &differences.total(), unseen)
 }
 

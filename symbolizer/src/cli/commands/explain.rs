@@ -116,6 +116,11 @@ fn up_to_end_of_use(file: &Path, input: &Input) -> Result<(Profile, bool), Failu
     };
     let cut = midway.up_to(end_ns);
     let mut cut = cut.map_err(|error| input.view_error(ViewError::Read(error)))?;
+    // The program has freed its memory when the last reading is taken.
+    if (cut.memory).is_some_and(|reading| reading.time_ns > end_ns) {
+        let mut before = cut.whole_memory.iter();
+        cut.memory = before.find(|it| it.time_ns <= end_ns).copied();
+    }
     // The faults of the file are known from all of it.
     cut.account = profile.account;
     note_life(&mut cut.run);
@@ -166,6 +171,11 @@ impl Text<'_> {
         for statement in &troubles {
             number += 1;
             self.statement(number, statement, out)?;
+        }
+        let grows = |it: &heapprof_symbolizer::Finding| it.kind.is_trouble();
+        if explanation.is_short && explanation.findings.iter().any(grows) {
+            let text = "The run is short: what grows may be the beginning of a program that goes on otherwise.";
+            self.wrapped(text, "", out)?;
         }
         if let Some(forecast) = &explanation.forecast {
             self.wrapped(&forecast.in_words(), "", out)?;

@@ -117,6 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     // Fields of different times may not add up. Then a whole reading that does is worth a little
     // time, but not another state of the process. If none does, it is the nearest.
+    let in_use = memory.bytes("in_use").unwrap_or(0);
     let is_other = |it: &&MemoryReading| it.time_ns != nearest.time_ns;
     let is_same = |whole: &&MemoryReading| is_about_as_large(whole, &nearest);
     let whole = whole.iter().filter(is_other).filter(is_same);
@@ -125,9 +126,13 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if nearest.has_own_detail() || memory.is_explained() {
             break;
         }
-        let other = at(whole)?;
-        if is_first || other.1.is_explained() {
-            (profile, memory) = other;
+        let (of_other, other) = at(whole)?;
+        let change = other.bytes("in_use").unwrap_or(0).abs_diff(in_use);
+        if change > memory.resident / 10 {
+            continue;
+        }
+        if is_first || other.is_explained() {
+            (profile, memory) = (of_other, other);
         }
         is_first = false;
     }

@@ -5,17 +5,21 @@ use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{Input, Join, JoinError, ViewError};
 
-use crate::cli::inputs::several::{One, different};
+use crate::cli::inputs::several::{Different, One, different};
 use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::note_what_is_wrong;
 use crate::cli::output::progress::Progress;
 
-/// Joins the logs into one. `write` is called with the join, to write it.
+/// Joins the logs into one. `write` is called with the join, to write it. Returns how many further
+/// logs have no record.
 pub(crate) fn join(
     files: &[PathBuf],
     write: impl FnOnce(Join<'_>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let mut files = different(files)?;
+) -> Result<u64, Failure> {
+    let Different {
+        mut files,
+        empty_logs,
+    } = different(files)?;
     // The first is the one that the whole is named after: the one that began the others, mostly.
     files.sort_by_key(|one| one.start.map(|start| start.wall_ns));
     files.iter_mut().for_each(One::find_inherited);
@@ -34,7 +38,8 @@ pub(crate) fn join(
         one.input.note_damage(&mut account);
         note_what_is_wrong(path, &account);
     }
-    write(join)
+    write(join)?;
+    Ok(empty_logs)
 }
 
 /// Returns the name of several logs in messages.
@@ -56,8 +61,9 @@ pub(crate) fn joined(files: &[PathBuf], name: &Path) -> Result<Input, Failure> {
         source,
     };
     let mut file = tempfile::tempfile().map_err(failed)?;
-    join(files, |join| write(join, &mut file).map_err(failed))?;
-    Input::of_log(&file, name.into()).map_err(failed)
+    let empty_logs = join(files, |join| write(join, &mut file).map_err(failed))?;
+    let input = Input::of_log(&file, name.into()).map_err(failed)?;
+    Ok(input.beside_empty(empty_logs))
 }
 
 /// Writes a joined log.

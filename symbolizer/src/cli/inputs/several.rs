@@ -44,7 +44,7 @@ pub(crate) struct Begin {
 
 /// Reads that part of all files and adds it up.
 pub(crate) fn read(files: &[PathBuf], request: &ReadRequest) -> Result<Profile, Failure> {
-    let files = different(files)?;
+    let Different { files, empty_logs } = different(files)?;
     let starts = files.iter().filter_map(|one| one.start);
     let first_ns = starts
         .map(|start| start.wall_ns)
@@ -72,12 +72,22 @@ pub(crate) fn read(files: &[PathBuf], request: &ReadRequest) -> Result<Profile, 
     }
     note_same_process(&parts);
     note_joined(&parts);
-    Ok(merged(parts))
+    let mut profile = merged(parts);
+    profile.account.empty_logs = empty_logs;
+    Ok(profile)
+}
+
+/// Files, each process once.
+pub(crate) struct Different {
+    pub(crate) files: Vec<One>,
+    /// Further logs, of which each has no record.
+    pub(crate) empty_logs: u64,
 }
 
 /// The files, each process once: any segment of a log that rotates leads to all of it.
-pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
+pub(crate) fn different(files: &[PathBuf]) -> Result<Different, Failure> {
     let mut different: Vec<One> = Vec::new();
+    let mut empty_logs = 0;
     // Not searched for among all of them: a build leaves thousands.
     let (mut by_start, mut by_place) = (HashMap::new(), HashMap::new());
     let mut nothing = None;
@@ -90,6 +100,7 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
                     say::note(&format_args!("note: {error}"));
                 }
                 nothing = Some(error);
+                empty_logs += 1;
                 continue;
             }
             opened => opened?,
@@ -128,7 +139,10 @@ pub(crate) fn different(files: &[PathBuf]) -> Result<Vec<One>, Failure> {
         Some(error) if different.is_empty() => Err(error.into()),
         _ => {
             find_parents(&mut different);
-            Ok(different)
+            Ok(Different {
+                files: different,
+                empty_logs,
+            })
         }
     }
 }

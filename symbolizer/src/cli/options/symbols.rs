@@ -154,6 +154,23 @@ impl SymbolArgs {
         Ok(symbols)
     }
 
+    /// The same, where `other` may have names of the same build: of a program that was stripped
+    /// since, or before.
+    pub(crate) fn symbols_beside(
+        &self,
+        file: &Path,
+        other: &Path,
+        profile: &Profile,
+    ) -> Result<Symbols, Failure> {
+        let mut search = self.search_for(file)?;
+        if let Ok(input) = Input::open_alone(other) {
+            search.kept.extend(self.kept_names(&input));
+        }
+        let symbols = self.ask(profile, &search);
+        self.keep_names(&[file.to_owned()], profile, &symbols, &search);
+        Ok(symbols)
+    }
+
     /// Where the names of a profile that is read from `file` come from. A bundle's files stand for
     /// the other machine's file system: this one's are not asked.
     pub(crate) fn search_for(&self, file: &Path) -> Result<SearchPath, Failure> {

@@ -17,7 +17,9 @@ const MOST_WHOLE = 3;
 function explainedReadingAt(data, time) {
   const nearest = readingAt(data, time);
   if (nearest === undefined || nearest.is_explained || nearest.has_own_detail) return nearest;
-  const isSame = (reading) => Math.abs(reading.resident - nearest.resident) <= nearest.resident / 10;
+  const inUse = (reading) => waterfallOf(data, reading).find((line) => line.name === "blocks in use")?.bytes ?? 0;
+  const isNear = (a, b) => Math.abs(a - b) <= nearest.resident / 10;
+  const isSame = (reading) => isNear(reading.resident, nearest.resident) && isNear(inUse(reading), inUse(nearest));
   const isOther = (reading) => reading !== nearest && reading.is_whole && isSame(reading);
   const distance = (reading) => Math.abs(reading.time_s - time);
   const whole = data.memory.readings.filter(isOther).sort((a, b) => distance(a) - distance(b)).slice(0, MOST_WHOLE);

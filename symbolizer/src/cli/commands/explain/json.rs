@@ -18,6 +18,8 @@ struct Document<'a> {
     findings: Vec<FindingLine<'a>>,
     churn: Vec<ChurnLine<'a>>,
     mappings: Option<MappingsLine<'a>>,
+    many_sites: Option<ManySitesLine>,
+    short: bool,
     limit: Option<Limit<'a>>,
     caveats: Vec<String>,
 }
@@ -78,6 +80,15 @@ struct MappingsLine<'a> {
     module: Option<&'a str>,
     resident_bytes: u64,
     mapped_bytes: u64,
+    growth_bytes_per_second: f64,
+    growth_error_bytes_per_second: f64,
+}
+
+/// Growth of the program that is in no site alone.
+#[derive(Serialize)]
+struct ManySitesLine {
+    in_use_bytes: f64,
+    in_use_error_bytes: f64,
     growth_bytes_per_second: f64,
     growth_error_bytes_per_second: f64,
 }
@@ -205,6 +216,13 @@ pub(super) fn write(
         findings: explanation.findings.iter().map(FindingLine::from).collect(),
         churn: churn.collect(),
         mappings,
+        many_sites: explanation.spread.as_ref().map(|it| ManySitesLine {
+            in_use_bytes: it.in_use.value,
+            in_use_error_bytes: it.in_use.error(),
+            growth_bytes_per_second: it.growth,
+            growth_error_bytes_per_second: it.growth_error,
+        }),
+        short: explanation.is_short,
         limit,
         caveats: profile.conditions(),
     };

@@ -1,12 +1,12 @@
 //! Gate: the limit of a run's memory.
 
-use heapprof_symbolizer::{Input, Limit, Profile, ReadRequest};
+use heapprof_symbolizer::{Input, Limit, Measure, Profile, ReadRequest};
 
 use crate::cli::commands::run::Args;
 use crate::cli::commands::run::records::Records;
 use crate::cli::commands::run::unrecorded::MostResident;
 use crate::cli::commands::run::unsampled::Unsampled;
-use crate::cli::inputs::joined;
+use crate::cli::inputs::{joined, several};
 use crate::cli::options::limit::Gate;
 use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::output::failure::Failure;
@@ -27,14 +27,16 @@ pub(super) fn check(
     };
     let measure = args.metric.0;
     gate.check(&profile, measure)?;
-    let unrecorded = resident.and_then(|resident| resident.unrecorded(&profile));
+    let unrecorded = resident.and_then(|it| it.unrecorded(&profile, &records.before));
     match unrecorded.filter(|it| it.may_exceed(&profile, measure, limit.allows(0.0))) {
         Some(unrecorded) => gate.cannot_judge(&unrecorded.to_string()),
         None => Ok(()),
     }
 }
 
-/// The profile of the run, of several processes as if they were one; `None`: there is no log.
+/// The profile of the run; `None`: there is no log. Several processes are as one, and what a
+/// process was before counts, too. But what is in use at the end is in use at each process's own
+/// end: at that of the last one, the others have nothing.
 fn profile(
     records: &Records,
     unsampled: &Unsampled,
@@ -49,9 +51,14 @@ fn profile(
     };
     let mut files = records.kept();
     files.extend(unsampled.of_children().cloned());
+    let is_in_use = matches!(measure, Measure::Basic(metric) if metric.is_in_use());
+    if !is_in_use {
+        files.extend(records.before.iter().cloned());
+    }
     let input = match &files[..] {
         [] => return Ok(None),
         [log] => Input::open(log)?,
+        files if is_in_use => return several::read(files, &request).map(Some),
         files => joined::joined(files, &joined::name_of(files))?,
     };
     Ok(Some(input.read_part(&request, |_| {})?))

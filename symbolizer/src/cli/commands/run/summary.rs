@@ -48,7 +48,9 @@ pub(super) fn show(
                 say::error(&Failure::Stdout(error));
             }
             say::table(&text);
-            if let Some(unrecorded) = resident.and_then(|it| it.unrecorded(&profile)) {
+            if let Some(unrecorded) =
+                resident.and_then(|it| it.unrecorded(&profile, &records.before))
+            {
                 say::note(&format_args!("note: {unrecorded}"));
             }
         }

@@ -6,9 +6,10 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 
 use heapprof_format::Counter;
-use heapprof_symbolizer::{Bytes, Ending, Measure, Metric, Profile};
+use heapprof_symbolizer::{Bytes, Ending, Input, Measure, Metric, Profile};
 
 /// Bytes that a process may have more than its log says. It may grow behind the last reading.
 const LEAST: u64 = 8 << 20;
@@ -49,25 +50,33 @@ impl MostResident {
         }
     }
 
-    /// Finds an unrecorded process by the profile of all logs. `None`: each log says how much its
-    /// process had at most, and one of them had as much; or a log has no end and may not say it.
-    pub(super) fn unrecorded(&self, profile: &Profile) -> Option<Unrecorded> {
+    /// Finds an unrecorded process by the profile of all logs, and by the logs of what processes
+    /// were before. `None`: each log says how much its process had at most, and one of them had as
+    /// much; or a log has no end and may not say it.
+    pub(super) fn unrecorded(&self, profile: &Profile, before: &[PathBuf]) -> Option<Unrecorded> {
         let is_said = |ending: &Ending| matches!(ending, Ending::Said(_));
         let parts = &profile.parts;
         if !is_said(&profile.run.ending) || !parts.iter().all(|part| is_said(&part.run.ending)) {
             return None;
         }
-        let counters = profile.account.counters.iter();
-        let of_one = counters.filter(|(counter, _)| *counter == Counter::MostResidentBytes);
-        let recorded = of_one
-            .map(|&(_, bytes)| bytes)
-            .chain(parts.iter().map(|part| part.most_resident))
-            .max()?;
-        let known = recorded.max(self.here);
-        let most = known.saturating_add(known / PART).saturating_add(LEAST);
+        let of_parts = parts.iter().map(|part| part.most_resident);
+        let recorded = of_parts.chain(most_of(profile)).max()?;
         let resident = self.of_children;
-        (resident > most).then_some(Unrecorded { resident })
+        let exceeds = |known: u64| resident > known.saturating_add(known / PART + LEAST);
+        if !exceeds(recorded.max(self.here)) {
+            return None;
+        }
+        let read = |log: &PathBuf| most_of(&Input::open(log).ok()?.read(|_| {}).ok()?);
+        let before = before.iter().filter_map(read).max();
+        exceeds(before.unwrap_or(0)).then_some(Unrecorded { resident })
     }
+}
+
+/// Returns the most resident bytes by the log of one process.
+fn most_of(profile: &Profile) -> Option<u64> {
+    let mut counters = profile.account.counters.iter();
+    let most = counters.find(|(counter, _)| *counter == Counter::MostResidentBytes);
+    most.map(|&(_, bytes)| bytes)
 }
 
 fn most_resident(whose: libc::c_int) -> u64 {
