@@ -663,8 +663,8 @@ const TRADES: &str = r#"
 "#;
 
 /// The last reading has no memory detail of its own, and nothing tells that the missing pages are
-/// the pool's and not the block's. An earlier reading tells of another state. So the lines are those
-/// of the time, and what they have too many is not explained.
+/// the pool's and not the block's. An earlier reading tells of another state. So the lines are
+/// those of the time, and what they have too many is not explained.
 #[test]
 fn what_may_have_two_causes_is_not_explained_by_a_guess() {
     let ran = Run::compiled("trades", TRADES, &[])
