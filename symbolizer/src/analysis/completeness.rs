@@ -46,7 +46,12 @@ impl Profile {
         if !self.lacks_from_forks().is_empty() {
             return Recorded::SinceFork;
         }
-        let gaps = [self.damaged(), self.lost(), self.unsampled()];
+        let gaps = [
+            self.damaged(),
+            self.empty_logs(),
+            self.lost(),
+            self.unsampled(),
+        ];
         if gaps.into_iter().any(|gap| gap.is_some()) || self.stopped_ns() > 0 {
             return Recorded::InParts;
         }
@@ -72,7 +77,7 @@ impl Profile {
 
     /// Returns true if parts of the log are missing, or recording ended before the process did.
     pub(crate) fn lacks_parts(&self) -> bool {
-        self.damaged().is_some() || self.ends_early().is_some()
+        self.damaged().is_some() || self.empty_logs().is_some() || self.ends_early().is_some()
     }
 
     /// Says that the process of a log without an end still runs.
@@ -118,16 +123,18 @@ impl Profile {
         lacks
     }
 
-    /// Says where the file is damaged or cut off.
+    /// Says how many logs of other processes have no record.
     fn empty_logs(&self) -> Option<String> {
-        let logs = match self.account.empty_logs {
-            0 => return None,
-            1 => "1 log has".to_owned(),
-            n => format!("{n} logs have"),
-        };
-        Some(format!("{logs} no record: what its process did is missing"))
+        match self.account.empty_logs {
+            0 => None,
+            1 => Some("1 log has no record: what its process did is missing".into()),
+            n => Some(format!(
+                "{n} logs have no record: what their processes did is missing"
+            )),
+        }
     }
 
+    /// Says where the file is damaged or cut off.
     fn damaged(&self) -> Option<String> {
         if !self.parts.is_empty() {
             let damaged = self.parts.iter().filter(|part| !part.is_whole).count();
