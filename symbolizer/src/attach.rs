@@ -186,7 +186,7 @@ pub fn attach(pid: u32, request: &AttachRequest) -> Result<AttachedRecording, Re
     seccomp_filters::check(pid)?;
     let library = fs::read(&request.library)
         .map_err(|error| format!("cannot read {}: {error}", request.library.display()))?;
-    let threads = threads_of(pid).len(); // the library has some, too
+    let threads = threads_of(pid).len(); // those of the library come later
     let mut visit = borrowing::Visit::begin(pid, &target, before.as_ref(), input, &library)?;
     let planned = wait_until_planned(pid, &mut visit, before);
     let (loaded, view) = match planned {

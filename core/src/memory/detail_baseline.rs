@@ -8,9 +8,10 @@
 //! | fewer | mappings are gone, or their pages were given back | touched pages of all mappings |
 //! | | the allocator took pages that were not touched yet | pages that it took |
 //!
-//! Two things are certain. Mappings have no more touched pages than pages: what they had beyond
-//! that is gone. And the allocator has no more than pages, too: what is beyond is of mappings, as
-//! far as these have room.
+//! Two bounds come first. The recorded mappings have at most as many touched pages as they have
+//! pages: the touched pages that they had beyond that are gone. The allocator, too, has at most as
+//! many as it has pages: new touched pages beyond that count for the recorded mappings, as far as
+//! these have untouched ones. (Stacks and variables hardly grow.)
 //!
 //! Otherwise, if both causes are possible, each explains what exceeds the bound of the other. The
 //! rest is not explained: a guess would hide that the lines of the detail are old.

@@ -237,9 +237,11 @@ impl MemoryReadings {
             }
             detail.time_ns = now_ns;
             self.detail = Some(detail);
-            self.own_at_detail = own_touched();
         }
         let began_ns = clock::thread_ns();
+        if has_time {
+            self.own_at_detail = own_touched();
+        }
         let own_grown = match self.own_at_detail.filter(|_| !has_time) {
             Some(then) => own_touched().map_or(0, |now| now.cast_signed() - then.cast_signed()),
             None => 0,

@@ -42,11 +42,7 @@ impl Profile {
         if is_a_part {
             return None;
         }
-        let counters = self.account.counters.iter();
-        let resident = counters
-            .filter(|(known, _)| *known == counter)
-            .map(|&(_, bytes)| bytes as f64)
-            .next()?;
+        let resident = self.account.counter(counter)? as f64;
         let in_blocks = measure.of_all(self).value;
         let beside = resident - in_blocks;
         let is_another = beside > in_blocks && beside > BESIDE_THE_HEAP.max(limit);

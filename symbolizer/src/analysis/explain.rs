@@ -66,10 +66,10 @@ pub struct Finding {
     pub highest: f64,
     /// See [`highest`](Finding::highest).
     pub highest_ns: u64,
-    /// When its first blocks came, in nanoseconds; `None`: at the beginning of the run.
-    pub began_ns: Option<u64>,
     /// The standard error of [`highest`](Finding::highest).
     pub highest_error: f64,
+    /// When its first blocks came, in nanoseconds; `None`: at the beginning of the run.
+    pub began_ns: Option<u64>,
     /// When it first had as much as in the last quarter, in nanoseconds; `None`: in the first
     /// quarter of the run.
     pub settled_ns: Option<u64>,

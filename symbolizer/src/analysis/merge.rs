@@ -127,8 +127,9 @@ impl Merge {
             is_whole: part.account.is_whole(),
             without_inherited: part.account.inherited_elsewhere > 0,
             peak: part.peak,
-            most_resident: (part.account.counters.iter())
-                .find_map(|&(counter, n)| (counter == Counter::MostResidentBytes).then_some(n))
+            most_resident: part
+                .account
+                .counter(Counter::MostResidentBytes)
                 .unwrap_or(0),
             run: std::mem::take(&mut part.run),
         });

@@ -146,10 +146,7 @@ impl Profile {
         if spans.chain([self.run.span]).any(|span| span.is_some()) {
             return None;
         }
-        let counted = |wanted| {
-            let mut counters = self.account.counters.iter();
-            counters.find_map(|&(counter, n)| (counter == wanted).then_some(n))
-        };
+        let counted = |wanted| self.account.counter(wanted);
         // The kernel's count lags behind.
         let read = self.run.most_resident.map_or(0, |reading| reading.resident);
         let most = Bytes(counted(Counter::MostResidentBytes)?.max(read) as f64);

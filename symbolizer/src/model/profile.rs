@@ -148,6 +148,12 @@ impl LogAccount {
             && self.torn.is_none()
     }
 
+    /// Returns a counter at the end, if the log has it.
+    pub fn counter(&self, wanted: Counter) -> Option<u64> {
+        let mut counters = self.counters.iter();
+        counters.find_map(|&(counter, n)| (counter == wanted).then_some(n))
+    }
+
     /// Notes first the damage of a compressed file. Its cost is known from the log in it.
     pub(crate) fn note_damaged_file(&mut self, damaged: Option<Damaged>) {
         let damage = damaged.map(|damaged| Damage {

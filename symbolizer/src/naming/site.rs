@@ -33,6 +33,16 @@ pub struct SiteKey {
 }
 
 impl SiteKey {
+    /// Returns a name that stands in the place of a site's: of memory that is no site's alone.
+    pub(crate) fn of_no_site(name: &str) -> SiteKey {
+        SiteKey {
+            function: name.into(),
+            file: None,
+            line: None,
+            module: String::new(),
+        }
+    }
+
     /// File and line, or else the module.
     pub fn place(&self) -> String {
         match (&self.file, self.line) {

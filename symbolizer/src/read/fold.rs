@@ -49,7 +49,6 @@ use crate::read::fold::extras::Keeper;
 use crate::read::fold::kept_readings::KeptReadings;
 use crate::read::fold::last_samples::LastSamples;
 use crate::read::fold::mapped::MappedFold;
-
 use crate::read::fold::pages::PagesFold;
 use crate::read::fold::room::Room;
 use crate::read::paired_difference::PairedDifference;
@@ -91,6 +90,7 @@ pub struct Fold {
     unused: Vec<bool>,
     keeper: Keeper,
     last_samples: LastSamples,
+    /// The readings of the memory that may stand for the end of the span.
     readings: KeptReadings,
     mapped: MappedFold,
     pages: PagesFold,

@@ -104,7 +104,7 @@ impl MappedGrowth {
         let largest = largest.filter(|it| *it.1 as f64 > MOST * last as f64);
         let (site, site_bytes) = match largest {
             Some((site, &bytes)) => (map.keys()[site].clone(), bytes),
-            None => (not_recorded(), 0),
+            None => (SiteKey::of_no_site("[mappings]"), 0),
         };
         Some(MappedGrowth {
             growth: trend.growth,
@@ -113,16 +113,6 @@ impl MappedGrowth {
             site,
             site_bytes,
         })
-    }
-}
-
-/// Returns the key of mappings whose stacks are not known.
-fn not_recorded() -> SiteKey {
-    SiteKey {
-        function: "[mappings]".into(),
-        file: None,
-        line: None,
-        module: String::new(),
     }
 }
 

@@ -40,12 +40,7 @@ impl SpreadGrowth {
             in_use,
             growth,
             growth_error: conduct.error / seconds,
-            site: SiteKey {
-                function: "[many sites]".into(),
-                file: None,
-                line: None,
-                module: String::new(),
-            },
+            site: SiteKey::of_no_site("[many sites]"),
         })
     }
 }

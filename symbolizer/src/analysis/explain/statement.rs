@@ -288,7 +288,7 @@ fn evidence(finding: &Finding) -> String {
             "{in_use} in use, allocated {}",
             match (finding.settled_ns, finding.began_ns) {
                 (Some(ns), _) => format!("up to {}, and hardly any since", seconds(ns)),
-                (None, Some(ns)) => format!("from {} on, and hardly any later", seconds(ns)),
+                (None, Some(ns)) => format!("at {}, and hardly any since", seconds(ns)),
                 (None, None) => "at the beginning".into(),
             }
         ),

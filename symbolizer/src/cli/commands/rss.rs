@@ -168,8 +168,7 @@ fn pages_near(input: &Input, profile: &Profile) -> Result<Option<Profile>, Failu
         Err(InputError::NoPages { .. }) => return Ok(None),
         found => found?,
     };
-    let is_near = |read: PagesRead| is_near(&read, at_ns);
-    Ok(Some(found).filter(|it| it.pages.is_some_and(is_near)))
+    Ok(Some(found).filter(|it| it.pages.is_some_and(|read| is_near(&read, at_ns))))
 }
 
 /// Returns true if a reading of pages belongs to the reading of the memory at that time. Its own

@@ -148,10 +148,7 @@ impl SymbolArgs {
 
     /// The names of a profile that was read from `file`.
     pub(crate) fn symbols(&self, file: &Path, profile: &Profile) -> Result<Symbols, Failure> {
-        let search = self.search_for(file)?;
-        let symbols = self.ask(profile, &search);
-        self.keep_names(&[file.to_owned()], profile, &symbols, &search);
-        Ok(symbols)
+        Ok(self.found(file, profile, &self.search_for(file)?))
     }
 
     /// The same, where `other` may have names of the same build: of a program that was stripped
@@ -166,9 +163,14 @@ impl SymbolArgs {
         if let Ok(input) = Input::open_alone(other) {
             search.kept.extend(self.kept_names(&input));
         }
-        let symbols = self.ask(profile, &search);
-        self.keep_names(&[file.to_owned()], profile, &symbols, &search);
-        Ok(symbols)
+        Ok(self.found(file, profile, &search))
+    }
+
+    /// Searches for the names of a profile, and keeps them beside its file.
+    fn found(&self, file: &Path, profile: &Profile, search: &SearchPath) -> Symbols {
+        let symbols = self.ask(profile, search);
+        self.keep_names(&[file.to_owned()], profile, &symbols, search);
+        symbols
     }
 
     /// Where the names of a profile that is read from `file` come from. A bundle's files stand for

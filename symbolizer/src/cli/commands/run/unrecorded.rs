@@ -74,9 +74,7 @@ impl MostResident {
 
 /// Returns the most resident bytes by the log of one process.
 fn most_of(profile: &Profile) -> Option<u64> {
-    let mut counters = profile.account.counters.iter();
-    let most = counters.find(|(counter, _)| *counter == Counter::MostResidentBytes);
-    most.map(|&(_, bytes)| bytes)
+    profile.account.counter(Counter::MostResidentBytes)
 }
 
 fn most_resident(whose: libc::c_int) -> u64 {
