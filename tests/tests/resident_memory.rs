@@ -630,7 +630,8 @@ fn what_the_programs_own_allocator_has_given_back_is_in_no_line() {
     assert!(rest < resident, "{rest} of {resident}");
     let untouched = lines["untouched"] + lines["profiler"];
     assert!(untouched > -MIB, "{lines:?}");
-    assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
+    // Pages that the library's arena has got since the detail, and may not have touched.
+    assert!(lines["not_explained"].abs() < MIB, "{lines:?}");
 }
 
 /// Gives back 50 of 60 mapped mebibytes a quarter of a second after it has touched them, and
