@@ -17,7 +17,7 @@
 //! | events in one order, and their records | `event_source.rs`, `intake.rs` |
 //! | the log and the dumps | `log/`, `dump/`, `codes.rs`, `kept_stacks.rs`, `totals.rs` |
 //! | the program's mappings | `mapped_memory.rs` |
-//! | readings of the process's memory | `memory_readings.rs`, `heap_pages.rs` |
+//! | readings of the process's memory | `memory_readings.rs`, `memory_detail.rs`, `heap_pages.rs` |
 //! | the memory limit that is used most | `limit_watch.rs` |
 //! | readings of the pages of sampled blocks | `page_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
@@ -72,6 +72,7 @@ pub(crate) mod last_thread;
 mod limit_watch;
 pub(crate) mod log;
 mod mapped_memory;
+mod memory_detail;
 mod memory_readings;
 mod page_readings;
 pub(crate) mod process_context;

@@ -35,6 +35,7 @@ mod sampled_truth;
 mod service;
 mod statistics;
 mod watchdog;
+mod waterfall;
 
 pub use account::{Account, by_site};
 pub use attached_server::{AttachedServer, blocks_in_use};
@@ -58,3 +59,4 @@ pub use running::Running;
 pub use sampled_truth::{Sizes, SizesOfSite, estimate, spread, totals_by_site};
 pub use service::{ctl, ctl_output, ended, refused, samples_so_far, service, started, writer_of};
 pub use statistics::{Spread, worst_error};
+pub use waterfall::{MIB, assert_near};

@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use heapprof_format::{Counter, MemoryField, MemoryReading};
+use heapprof_format::{Counter, MemoryField};
 use heapprof_tests::{
-    Finished, Json, Log, Run, Running, Swap, ended, samples_so_far, service, started,
+    Json, Log, MIB, Run, Running, Swap, assert_near, ended, samples_so_far, service, started,
 };
-
-const MIB: f64 = (1 << 20) as f64;
 
 /// The numbers of the fixture's output, by mark and name.
 fn stated(output: &str) -> BTreeMap<(String, String), f64> {
@@ -19,56 +17,6 @@ fn stated(output: &str) -> BTreeMap<(String, String), f64> {
         Some(((mark.to_owned(), what.to_owned()), bytes.parse().ok()?))
     });
     lines.collect()
-}
-
-/// The waterfall at a moment: its lines, and the resident bytes. Pages that were never touched are
-/// all in one line, and the other lines are what the allocator counts.
-fn waterfall(ran: &Finished, at: &str) -> (BTreeMap<String, f64>, f64) {
-    let shown = Run::heapprof()
-        .args(["rss", "--json", "--at", at])
-        .arg(ran.log_path())
-        .run()
-        .well();
-    let Json(document) = Json::parse(&shown.stdout);
-    println!("{at}: {document:#}");
-    let lines = document["lines"].as_array().unwrap().iter();
-    let mut lines: BTreeMap<String, f64> = lines
-        .map(|line| {
-            let key = line["key"].as_str().unwrap().to_owned();
-            (key, line["bytes"].as_f64().unwrap())
-        })
-        .collect();
-    let resident = document["resident_bytes"].as_f64().unwrap();
-    assert_eq!(
-        lines.values().sum::<f64>(),
-        resident,
-        "{at}: the lines add up"
-    );
-    for (key, part) in [
-        ("dirty", "dirty_untouched"),
-        ("muzzy", "muzzy_untouched"),
-        ("metadata", "metadata_untouched"),
-        ("profiler", "own_untouched"),
-    ] {
-        // Unknown without the fast path (HEAPPROF_FAST_PATH=0).
-        let untouched = document["reading"][part].as_f64().unwrap_or(0.0);
-        if let Some(line) = lines.get_mut(key) {
-            *line += untouched;
-            *lines.get_mut("untouched").unwrap() -= untouched;
-        }
-    }
-    (lines, resident)
-}
-
-/// Checks that a number is within 2 % of another, or as near as tables and buffers of the C library
-/// allow.
-#[track_caller]
-fn assert_near(what: &str, shown: f64, stated: f64) {
-    let most = (0.02 * stated).max(0.5 * MIB);
-    assert!(
-        (shown - stated).abs() <= most,
-        "{what}: {shown} is shown, {stated} is stated"
-    );
 }
 
 #[test]
@@ -90,7 +38,7 @@ fn resident_memory() {
         "phase-rest",
         "phase-mapped",
     ] {
-        let (lines, resident) = waterfall(&ran, mark);
+        let (lines, resident) = ran.waterfall(mark);
         let line = |key: &str| {
             lines
                 .get(key)
@@ -123,12 +71,12 @@ fn resident_memory() {
         assert!(rest < 0.01, "{mark}: {rest} is not explained");
     }
     // One block in ten stays, and 64 of them share a slab.
-    let (slabs, _) = waterfall(&ran, "phase-slabs");
+    let (slabs, _) = ran.waterfall("phase-slabs");
     let kept_back = 200_000.0 * 320.0 * 0.9;
     assert_near("phase-slabs", slabs["slabs"], kept_back);
     // Eight buffers of 6 MiB are touched to a third.
-    let (before, _) = waterfall(&ran, "phase-slabs");
-    let (buffers, _) = waterfall(&ran, "phase-buffers");
+    let (before, _) = ran.waterfall("phase-slabs");
+    let (buffers, _) = ran.waterfall("phase-buffers");
     let untouched = before["untouched"] - buffers["untouched"];
     // The allocator maps more than the buffers need. The rest is free, and not touched either.
     let spare = buffers["dirty"] - before["dirty"];
@@ -140,13 +88,13 @@ fn resident_memory() {
         error < 0.02 * resident,
         "untouched: {error} of {resident} are wrong"
     );
-    let (rest, _) = waterfall(&ran, "phase-rest");
+    let (rest, _) = ran.waterfall("phase-rest");
     assert_near("stacks", rest["stacks"], of("phase-rest", "stacks"));
     assert_near("shared", rest["shared"], of("phase-rest", "shared"));
     let of_file = rest["file"] - buffers["file"];
     assert_near("file", of_file, of("phase-rest", "mapped_file"));
     // A pool of which two thirds are used, huge pages, and a file in memory.
-    let (mapped, _) = waterfall(&ran, "phase-mapped");
+    let (mapped, _) = ran.waterfall("phase-mapped");
     let of_mapped = |what: &str| of("phase-mapped", what);
     assert_near("pool", of_mapped("pool"), of_mapped("pool_by_mincore"));
     assert_near(
@@ -174,7 +122,7 @@ fn swapped_pages_are_a_line() {
         .well();
     let stated = stated(&ran.stdout);
     let of = |what: &str| stated[&("phase-swapped".to_owned(), what.to_owned())];
-    let (lines, resident) = waterfall(&ran, "phase-swapped");
+    let (lines, resident) = ran.waterfall("phase-swapped");
     assert!(of("swapped") > MIB, "the fixture has swapped pages");
     assert_near("swapped", -lines["swapped"], of("swapped"));
     assert_near("resident", resident, of("resident"));
@@ -225,10 +173,10 @@ fn with_the_programs_own_allocator_what_can_be_known_is_known() {
         .well();
     let stated = stated(&ran.stdout);
     let of = |mark: &str, what: &str| stated[&(mark.to_owned(), what.to_owned())];
-    let (rest, _) = waterfall(&ran, "phase-rest");
+    let (rest, _) = ran.waterfall("phase-rest");
     assert_near("stacks", rest["stacks"], of("phase-rest", "stacks"));
     assert_near("shared", rest["shared"], of("phase-rest", "shared"));
-    let (lines, resident) = waterfall(&ran, "phase-mapped");
+    let (lines, resident) = ran.waterfall("phase-mapped");
     assert_near("resident", resident, of("phase-mapped", "resident"));
     let anonymous = resident - lines["file"] - lines["shared"] - lines["not_explained"];
     assert_near("anonymous", anonymous, of("phase-mapped", "anonymous"));
@@ -243,7 +191,7 @@ fn with_the_programs_own_allocator_what_can_be_known_is_known() {
     }
     // Eight buffers, each sampled for certain, are touched to a third. They take that third from
     // the mappings, and leave the allocator's free pages as they were.
-    let [slabs, buffers] = ["phase-slabs", "phase-buffers"].map(|mark| waterfall(&ran, mark).0);
+    let [slabs, buffers] = ["phase-slabs", "phase-buffers"].map(|mark| ran.waterfall(mark).0);
     let free = buffers["mapped_rest"] - slabs["mapped_rest"];
     assert!(free.abs() < MIB, "{free} of the mappings are free");
     let untouched = buffers["untouched"] - slabs["untouched"];
@@ -299,7 +247,7 @@ fn a_sampled_waterfall_adds_up() {
         .run()
         .well();
     let stated = stated(&ran.stdout);
-    let (lines, _) = waterfall(&ran, "phase-rest");
+    let (lines, _) = ran.waterfall("phase-rest");
     let in_blocks = lines["in_use"] + lines["slack"] + lines["sample_difference"];
     let usable =
         ["in_use", "slack"].map(|what| stated[&("phase-rest".to_owned(), what.to_owned())]);
@@ -537,148 +485,11 @@ int main(void)
 fn stacks_in_blocks_count_once() {
     let run = Run::compiled("stacks_in_blocks", STACKS_IN_BLOCKS, &["-O1", "-pthread"]);
     let ran = run.interval(1).prefix("t").run().well();
-    let (lines, resident) = waterfall(&ran, "stacks");
+    let (lines, resident) = ran.waterfall("stacks");
     assert_near("in use", lines["in_use"], 32.0 * MIB);
     assert!(lines["stacks"] < 0.5 * MIB, "{lines:?}");
     assert!(lines["untouched"] <= -15.0 * MIB, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.02 * resident, "{lines:?}");
-}
-
-/// A burst behind a pause: a regular reading comes with its first blocks, and a marker behind it.
-const MARKS: &str = r#"
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-void heapprof_mark(const char *) __attribute__((weak));
-int main(void)
-{
-    for (int i = 0; i < 3; i++) {
-        for (int k = 0; k < 20000; k++) {
-            char *volatile block = malloc(1000);
-            memset(block, 1, 1000);
-        }
-        char name[] = {'q', '0' + i, 0};
-        if (heapprof_mark) heapprof_mark(name);
-        usleep(1300000);
-    }
-    return 0;
-}
-"#;
-
-#[test]
-fn a_marker_has_a_reading_of_its_own_behind_a_regular_one() {
-    let ran = Run::compiled("marks", MARKS, &[])
-        .interval(16 << 10)
-        .prefix("t")
-        .env("HEAP_PROFILE_INUSE_INTERVAL", "0")
-        .run()
-        .well();
-    for (marker, bursts) in [("q1", 2.0), ("q2", 3.0)] {
-        let (lines, resident) = waterfall(&ran, marker);
-        let least = bursts * 20e6;
-        assert!(
-            resident > least,
-            "{marker}: {resident} of {least}, {lines:?}"
-        );
-    }
-}
-
-/// Frees its blocks of 100 MiB a quarter of a second after it has touched them, and goes on.
-const SHRINKS: &str = r#"
-    #include <stdlib.h>
-    #include <string.h>
-    #include <unistd.h>
-    static char *volatile kept[100];
-    static void goes_on(int times) {
-        while (times--) {
-            free(kept[0]);
-            kept[0] = malloc(1 << 20);
-            usleep(10000);
-        }
-    }
-    int main(void) {
-        for (int i = 0; i < 100; i++) memset(kept[i] = malloc(1 << 20), 1, 1 << 20);
-        goes_on(25);
-        for (int i = 1; i < 100; i++) free(kept[i]);
-        goes_on(100);
-        return 0;
-    }
-"#;
-
-/// The last reading has no memory detail of its own. The mappings of the program's allocator are
-/// those of the detail less what has gone since. No line has memory that is gone.
-#[test]
-fn what_the_programs_own_allocator_has_given_back_is_in_no_line() {
-    let ran = Run::compiled("shrinks", SHRINKS, &[])
-        .interval(1)
-        .env("HEAPPROF_ALLOCATOR", "program")
-        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
-        .run()
-        .well();
-    let log = ran.log();
-    let whole_readings: Vec<_> = log.readings().filter(|it| it.is_whole()).collect();
-    let most = |field| whole_readings.iter().filter_map(|it| it.get(field)).max();
-    let mapped = most(MemoryField::MappedUnrecorded).unwrap() as f64;
-    let is_old = !log.readings().last().unwrap().is_whole();
-    assert!(
-        mapped > 80.0 * MIB && is_old,
-        "{mapped}, {whole_readings:?}"
-    );
-    let (lines, resident) = waterfall(&ran, "end");
-    assert!(resident < 30.0 * MIB);
-    let rest = lines["mapped_rest"];
-    assert!(rest < resident, "{rest} of {resident}");
-    let untouched = lines["untouched"] + lines["profiler"];
-    assert!(untouched > -MIB, "{lines:?}");
-    // Pages that the library's arena has got since the detail, and may not have touched.
-    assert!(lines["not_explained"].abs() < MIB, "{lines:?}");
-}
-
-/// Gives back 50 of 60 mapped mebibytes a quarter of a second after it has touched them, and
-/// touches as much in a block.
-const TRADES: &str = r#"
-    #define _GNU_SOURCE
-    #include <stdlib.h>
-    #include <string.h>
-    #include <sys/mman.h>
-    #include <unistd.h>
-    static char *volatile kept;
-    static void goes_on(int times) {
-        while (times--) {
-            free(kept);
-            kept = malloc(1000);
-            usleep(10000);
-        }
-    }
-    int main(void) {
-        size_t mib = 1 << 20;
-        char *pool = mmap(0, 60 * mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        memset(pool, 1, 60 * mib);
-        goes_on(25);
-        madvise(pool, 50 * mib, MADV_DONTNEED);
-        char *volatile block = malloc(50 * mib);
-        memset(block, 1, 50 * mib);
-        goes_on(100);
-        return 0;
-    }
-"#;
-
-/// The last reading has no memory detail of its own, and nothing tells that the missing pages are
-/// the pool's and not the block's. An earlier reading tells of another state. So the lines are
-/// those of the time, and what they have too many is not explained.
-#[test]
-fn what_may_have_two_causes_is_not_explained_by_a_guess() {
-    let ran = Run::compiled("trades", TRADES, &[])
-        .interval(1)
-        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
-        .run()
-        .well();
-    let last = ran.log().readings().last().unwrap();
-    assert!(!last.is_whole(), "{last:?}");
-    let (lines, _) = waterfall(&ran, "end");
-    assert_near("the block", lines["in_use"], 50.0 * MIB);
-    assert_near("the pool", lines["mapped"], 60.0 * MIB);
-    assert!(lines["not_explained"] < -45.0 * MIB, "{lines:?}");
 }
 
 /// A thread whose stack is a variable of the program.
@@ -715,7 +526,7 @@ fn a_stack_in_a_variable_counts_once() {
         .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
         .run()
         .well();
-    let (lines, resident) = waterfall(&ran, "50%");
+    let (lines, resident) = ran.waterfall("50%");
     assert!(lines["stacks"] > 4.0 * MIB, "{lines:?}");
     assert!(lines["variables"] < 1.0 * MIB, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
@@ -744,7 +555,7 @@ fn the_padding_of_large_blocks_is_no_slab() {
         .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
         .run()
         .well();
-    let (lines, _) = waterfall(&ran, "end");
+    let (lines, _) = ran.waterfall("end");
     assert_near("padding", lines["padding"], 2000.0 * 4096.0);
     assert!(lines["slabs"] < 0.5 * MIB, "{lines:?}");
     assert!(lines["in_use"] >= 2000.0 * 16384.0, "{lines:?}");
@@ -791,7 +602,7 @@ fn the_caches_of_threads_are_the_allocators_own_data() {
         .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
         .run()
         .well();
-    let (lines, resident) = waterfall(&ran, "30%");
+    let (lines, resident) = ran.waterfall("30%");
     assert!(lines["metadata"] > 2.0 * MIB, "{lines:?}");
     assert!(lines["sample_difference"].abs() < 0.1 * MIB, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
@@ -809,7 +620,7 @@ fn locked_pages_that_the_allocator_has_given_back_have_a_line() {
         return;
     }
     let ran = ran.well();
-    let (lines, resident) = waterfall(&ran, "50%");
+    let (lines, resident) = ran.waterfall("50%");
     assert!(lines["retained"] > MIB, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.05 * resident, "{lines:?}");
 }
@@ -847,51 +658,4 @@ fn untouched_pages_are_known_at_once_however_many_blocks_there_are() {
     let caveats = document["caveats"].to_string();
     assert!(!caveats.contains("are not known"), "{document:#}");
     ended(running);
-}
-
-/// Allocates half a million blocks in a second or two.
-const GROWS: &str = r#"
-    #include <stdlib.h>
-    #include <string.h>
-    #include <unistd.h>
-    static char *volatile kept[500000];
-    int main(void) {
-        for (int i = 0; i < 500000; i++) {
-            memset(kept[i] = malloc(16), 1, 16);
-            if (i % 5000 == 0) usleep(10000);
-        }
-        return 0;
-    }
-"#;
-
-/// The table of recorded blocks grows between two details, and is no memory of the program.
-#[test]
-fn what_the_library_needs_is_known_between_two_details() {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    let mut number = || numbers.next()?.parse::<u32>().ok();
-    if (number(), number()) < (Some(6), Some(7)) {
-        return; // the kernel does not tell ranges of touched pages
-    }
-    for allocator in ["jemalloc", "program"] {
-        let ran = Run::compiled("grows", GROWS, &[])
-            .interval(1)
-            .env("HEAPPROF_ALLOCATOR", allocator)
-            .env("HEAPPROF_MEMORY_INTERVAL_MS", "50")
-            .run()
-            .well();
-        let log = ran.log();
-        let resident = |it: &MemoryReading| it.get(MemoryField::Resident).unwrap();
-        let old = log.readings().filter(|it| !it.has_own_detail());
-        let large: Vec<_> = old.filter(|it| resident(it) > 25 << 20).collect();
-        assert!(!large.is_empty(), "{large:?}");
-        for reading in large.iter().rev().take(1) {
-            let at = format!("{:.9}s", reading.time_ns as f64 / 1e9);
-            let (lines, _) = waterfall(&ran, &at);
-            // Pages that the allocator had got by then and has touched since are in no line: those
-            // of the writer's account of the blocks. The table of blocks has some 10 MiB.
-            let rest = lines["not_explained"];
-            assert!(rest.abs() < 6.0 * MIB, "{allocator}: {lines:?}");
-        }
-    }
 }

@@ -14,7 +14,9 @@
 //! these have untouched ones. (Stacks and variables hardly grow.)
 //!
 //! Otherwise, if both causes are possible, each explains what exceeds the bound of the other. The
-//! rest is not explained: a guess would hide that the lines of the detail are old.
+//! rest is not explained: a guess would hide that the lines of the detail are old. If the rest is
+//! large, the touched pages of the allocator alone are read anew ([`DetailBaseline::at_heap`]).
+//! Then all other pages are the mappings', as far as they can be the recorded ones'.
 //!
 //! The program's own allocator has its pages in mappings that are not recorded. There, such a
 //! change is one of these.
@@ -43,8 +45,8 @@ pub struct DetailBaseline {
     pub used: u64,
     /// Touched pages without a file of the whole process.
     pub touched: u64,
-    /// Pages of the allocator that were never touched.
-    pub untouched: u64,
+    /// Touched pages of the allocator.
+    pub heap: u64,
     /// Recorded mappings.
     pub recorded: RecordedBytes,
     /// Touched pages of recorded mappings.
@@ -64,20 +66,74 @@ pub struct DetailChanges {
     pub recorded: i64,
     /// Touched pages of other mappings, more than then.
     pub unrecorded: i64,
+    /// Touched pages beyond those that the above explain.
+    pub rest: i64,
+}
+
+/// Returns a number of bytes with a sign.
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+/// Returns `now - then`.
+fn change(then: u64, now: u64) -> i64 {
+    signed(now).saturating_sub(signed(then))
 }
 
 impl DetailBaseline {
+    /// Returns the pages of the allocator that were never touched.
+    #[must_use]
+    pub fn untouched(&self) -> u64 {
+        self.used.saturating_sub(self.heap)
+    }
+
+    /// Returns the numbers now, at which the allocator has `heap` touched pages.
+    #[must_use]
+    pub fn at_heap(
+        &self,
+        (used, heap): (u64, u64),
+        touched: u64,
+        recorded: RecordedBytes,
+    ) -> DetailBaseline {
+        let in_mappings = change(self.touched, touched).saturating_sub(change(self.heap, heap));
+        let gone = self.recorded_touched.saturating_sub(recorded.present());
+        let left = self.recorded_touched - gone;
+        let room = recorded.present() - left;
+        let change = in_mappings.saturating_add(signed(gone));
+        let of_recorded = change.clamp(-signed(left), signed(room));
+        let recorded_touched = left.saturating_add_signed(of_recorded);
+        DetailBaseline {
+            used,
+            touched,
+            heap,
+            recorded,
+            recorded_touched,
+            mapped: self.mapped.saturating_add_signed(in_mappings),
+            is_own_allocator: self.is_own_allocator,
+        }
+    }
+
     /// Explains what has changed since.
     #[must_use]
     pub fn explain(&self, used: u64, touched: u64, recorded: RecordedBytes) -> DetailChanges {
-        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        let mut since = self.causes(used, touched, recorded);
+        let taken = change(self.used, used);
+        let never_touched = change(self.untouched(), since.untouched);
+        let explained = taken - never_touched + since.recorded + since.unrecorded;
+        since.rest = change(self.touched, touched) - explained;
+        since
+    }
+
+    /// Returns the changes whose cause is known.
+    fn causes(&self, used: u64, touched: u64, recorded: RecordedBytes) -> DetailChanges {
         let gone = self.recorded_touched.saturating_sub(recorded.present());
         let grown = touched.saturating_add(self.used).saturating_add(gone);
         let expected = self.touched.saturating_add(used);
         let mut since = DetailChanges {
-            untouched: self.untouched,
+            untouched: self.untouched(),
             recorded: -signed(gone),
             unrecorded: 0,
+            rest: 0,
         };
         match grown.checked_sub(expected) {
             Some(more) => {
@@ -88,10 +144,10 @@ impl DetailBaseline {
                     since.unrecorded = signed(more - in_new);
                     return since;
                 }
-                let given_back = self.used.saturating_sub(used).min(self.untouched);
+                let given_back = self.used.saturating_sub(used).min(self.untouched());
                 since.untouched -= more.saturating_sub(mapped).min(given_back);
                 let in_new = more.saturating_sub(given_back).min(mapped);
-                let beyond_heap = more.saturating_sub(self.untouched);
+                let beyond_heap = more.saturating_sub(self.untouched());
                 let room = (recorded.present()).saturating_sub(self.recorded_touched - gone);
                 since.recorded += signed(in_new.max(beyond_heap.min(room)));
             }
@@ -108,7 +164,7 @@ impl DetailBaseline {
                 let taken = used.saturating_sub(self.used);
                 let of_mappings = self.mapped.saturating_sub(gone);
                 let never_touched = missing.saturating_sub(of_mappings).min(taken);
-                since.untouched = self.untouched.saturating_add(never_touched);
+                since.untouched = self.untouched().saturating_add(never_touched);
                 since.recorded -= signed(missing.saturating_sub(taken).min(unmapped));
             }
         }
@@ -123,7 +179,7 @@ mod tests {
     const THEN: DetailBaseline = DetailBaseline {
         used: 50,
         touched: 60,
-        untouched: 24,
+        heap: 26,
         recorded: RecordedBytes {
             mapped: 30,
             unmapped: 0,
@@ -193,15 +249,41 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_cause_is_the_rest_until_the_heap_is_read() {
+        // Twenty more pages are touched: of blocks, or of the old mapping.
+        let since = THEN.explain(50, 80, present(30));
+        assert_eq!((since.untouched, since.recorded, since.rest), (24, 0, 20));
+        // Of blocks; of the mapping; of others, since the mapping has 22 that were not touched.
+        let at_heap = |heap, touched, recorded| {
+            let now = THEN.at_heap((50, heap), touched, present(recorded));
+            let since = now.explain(50, touched, present(recorded));
+            assert_eq!((since.untouched, since.recorded), (50 - heap, 0));
+            assert_eq!((since.unrecorded, since.rest), (0, 0));
+            (now.recorded_touched, now.mapped)
+        };
+        assert_eq!(at_heap(46, 80, 30), (8, 8));
+        assert_eq!(at_heap(26, 80, 30), (28, 28));
+        assert_eq!(at_heap(26, 90, 30), (30, 38));
+        // A mapping went, and as many pages of others were touched.
+        assert_eq!(at_heap(26, 60, 2), (2, 8));
+        // Pages of mappings were given back: of the recorded ones first.
+        assert_eq!(at_heap(26, 56, 30), (4, 4));
+        let all = DetailBaseline { mapped: 30, ..THEN };
+        let now = all.at_heap((50, 26), 40, present(30));
+        assert_eq!((now.recorded_touched, now.mapped), (0, 10));
+    }
+
+    #[test]
     fn the_programs_own_allocator_has_its_pages_in_other_mappings() {
         let then = DetailBaseline {
             used: 5,
+            heap: 2,
             is_own_allocator: true,
             ..THEN
         };
         let explain = |used, touched, recorded| {
             let since = then.explain(used, touched, present(recorded));
-            assert_eq!(since.untouched, 24);
+            assert_eq!((since.untouched, since.rest), (3, 0));
             (since.recorded, since.unrecorded)
         };
         assert_eq!(explain(5, 90, 30), (0, 30));

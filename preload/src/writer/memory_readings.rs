@@ -13,34 +13,31 @@
 //! A process that does nothing is not woken for a reading. A reading takes no memory of the program
 //! and waits for no lock of the program.
 
-use std::ops::Range;
+use heapprof_core::{CpuShare, DetailBaseline, DetailChanges, RecordedBytes, number_of};
+use heapprof_format::{MemoryField as Field, MemoryReading, Module};
 
-use heapprof_core::{AddressMap, CpuShare, DetailBaseline, number_of};
-use heapprof_format::{ATTACH_DESCRIPTORS, MemoryField as Field, MemoryReading, Module, Segment};
-
-use crate::allocator::{self, UntouchedPages};
+use crate::allocator;
 use crate::os::pagemap::Pagemap;
 use crate::os::sys::{self, PAGE};
 use crate::os::{clock, procfs};
-use crate::unwind::thread_stacks;
-use crate::writer::heap_pages::HeapPages;
 use crate::writer::limit_watch::LimitWatch;
-use crate::writer::mapped_memory::{MappedTotals, RecordedMappings, UsedStack, Waiting};
+use crate::writer::mapped_memory::{MappedTotals, RecordedMappings, Waiting};
+use crate::writer::memory_detail::{self, Inputs, ReadPages};
 
-/// Most pages of one stack, mapping or module that are read.
-const MOST_PAGES: u64 = 64 << 10;
-/// Most pages of the allocator's places that are read: of 16 GiB. In a larger heap, untouched pages
-/// are not told from others.
-const MOST_HEAP_PAGES: u64 = 4 << 20;
-/// Parts of a processor's time of which readings, details and rollups take one each. Together they
-/// are nine parts in ten thousand, and the usual looks at the limit are the tenth. Readings at
-/// markers and at dumps that nobody asks for have a share of their own, as large as that of
-/// readings: a regular one just before does not replace them.
+/// Parts of a processor's time of which readings, details, readings of the heap's pages and rollups
+/// take one each. With a reading a second, which takes half of its part, they are nine parts in ten
+/// thousand, and the usual looks at the limit are the tenth. Readings at markers and at dumps that
+/// nobody asks for have a share of their own, as large as that of readings: a regular one just
+/// before does not replace them.
 const READINGS: u64 = 2_500;
 const DETAILS: u64 = 2_500;
+const HEAP_READS: u64 = 5_000;
 const ROLLUPS: u64 = 10_000;
 /// The part of details at markers and at dumps that nobody asks for, which are few as a rule.
 const FREQUENT_DETAILS: u64 = 500;
+/// The part of resident memory, one in so many, above which a change without a known cause lets the
+/// heap's pages be read.
+const NOTABLE: u64 = 64;
 /// Time on a processor for a page in a rollup, roughly.
 const ROLLUP_PAGE_NS: u64 = 100;
 /// Time up to which a rollup is taken on request: some 4 GiB of pages.
@@ -53,11 +50,9 @@ const MOST_ATTEMPTS: u32 = 4;
 const MOST_CHANGE: u64 = 64;
 /// Bytes up to which a change counts as the same.
 const LEAST_CHANGE: u64 = 1 << 20;
-/// A process that ends earlier has no detail at its end, nor a child in its last dump, which would
-/// exceed the share of details.
+/// A forked child that ends earlier has no detail at its end, nor in its last dump: programs may
+/// fork one for each request. A program takes longer to start than a detail takes.
 const SHORT_NS: u64 = 1_000_000_000;
-/// ELF `p_flags` of a segment that can be written.
-const WRITABLE: u32 = 2;
 
 /// The fields of a detail that are read more rarely than the others.
 const ROLLUP: [Field; 3] = [Field::HugePages, Field::LazyFree, Field::Proportional];
@@ -80,6 +75,15 @@ const DETAIL: [Field; 15] = [
     Field::RetainedTouched,
 ];
 
+/// The fields of a detail about the allocator's pages, which are read between two details, too.
+const HEAP: [Field; 5] = [
+    Field::DirtyUntouched,
+    Field::MuzzyUntouched,
+    Field::MetadataUntouched,
+    Field::OwnUntouched,
+    Field::RetainedTouched,
+];
+
 /// Why a reading is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
@@ -89,12 +93,36 @@ pub(super) enum Cause {
     Frequent,
     /// A dump that is asked for, that of an alarm, or the last one.
     Dump,
-    /// The last dump of a forked child. Programs may fork one for each request.
+    /// The last dump of a forked child.
     LastDumpOfChild,
     /// Somebody asks for one.
     Request,
     /// The end of the log.
     End,
+    /// The end of a forked child's log.
+    EndOfChild,
+}
+
+/// A reading that is begun: what each reading has.
+struct Counts {
+    reading: MemoryReading,
+    /// Bytes that the allocator counts as used or kept, for the program and for this library.
+    used: u64,
+    /// Bytes of the main thread's stack.
+    main_stack: Option<u64>,
+    most_resident: Option<u64>,
+}
+
+/// The last detail.
+struct LastDetail {
+    /// Its fields, with the clock's time.
+    fields: MemoryReading,
+    /// The heap and the mappings. `None`: they are not known.
+    baseline: Option<DetailBaseline>,
+    /// Touched pages of this library's own mappings. `None`: the kernel tells them at more cost.
+    own: Option<u64>,
+    /// Touched pages of our thread's stack, if it is in the allocator's places.
+    own_stack: u64,
 }
 
 /// The state between readings.
@@ -108,14 +136,9 @@ pub(super) struct MemoryReadings {
     /// Readings at markers and at dumps that nobody asks for.
     frequent: CpuShare,
     frequent_details: CpuShare,
+    heap_reads: CpuShare,
     rollups: CpuShare,
-    /// The last detail, with the clock's time.
-    detail: Option<MemoryReading>,
-    /// The heap and the mappings at the last detail. `None`: they are not known.
-    detail_baseline: Option<DetailBaseline>,
-    /// Touched pages of this library's own mappings at the last detail. `None`: the kernel tells
-    /// them at more cost.
-    own_at_detail: Option<u64>,
+    detail: Option<LastDetail>,
     /// When the session began.
     start_ns: u64,
     pub(super) limits: LimitWatch,
@@ -132,10 +155,9 @@ impl MemoryReadings {
             details: CpuShare::one_in(DETAILS),
             frequent: CpuShare::one_in(READINGS),
             frequent_details: CpuShare::one_in(FREQUENT_DETAILS),
+            heap_reads: CpuShare::one_in(HEAP_READS),
             rollups: CpuShare::one_in(ROLLUPS),
             detail: None,
-            detail_baseline: None,
-            own_at_detail: None,
             start_ns: now_ns,
             limits: LimitWatch::new(now_ns),
             most_resident: 0,
@@ -174,129 +196,135 @@ impl MemoryReadings {
         }
         self.last_ns = now_ns;
         let began_ns = clock::thread_ns();
-        let mut reading = MemoryReading::at(now_ns.saturating_sub(start_ns));
-        let (main_stack, most_resident) = read_status(&mut reading);
-        self.most_resident = most_resident.unwrap_or(0);
-        let mut used = read_allocator(&mut reading);
+        let mut counts = Counts::read(start_ns);
+        self.most_resident = counts.most_resident.unwrap_or(0);
         let mut ran_ns = clock::thread_ns().saturating_sub(began_ns);
-        let lived_ns = now_ns.saturating_sub(self.start_ns);
-        let has_time = match cause {
-            // The kernel's walk through a large process would delay the program's end.
-            Cause::End => {
-                let is_small = reading.get(Field::Resident) < Some(SMALL);
-                self.detail.is_none() && is_small && lived_ns >= SHORT_NS
-            }
-            Cause::LastDumpOfChild => lived_ns >= SHORT_NS,
-            Cause::Dump | Cause::Request => true,
-            Cause::Frequent => self.frequent_details.allows(now_ns),
-            Cause::Regular => self.details.allows(now_ns),
-        };
-        let recorded_bytes = recorded.bytes_of_mappings();
         let mut mapped = None;
-        if has_time {
-            let places = (main_stack, modules, recorded);
-            let detail_ns = clock::thread_ns();
-            let mut attempts_left = MOST_ATTEMPTS;
-            let (mut detail, heap) = loop {
-                attempts_left -= 1;
-                let mut detail = MemoryReading::at(0);
-                let heap;
-                let counts = (&reading, used);
-                (heap, mapped) = self.take_detail(&mut detail, counts, places, waiting);
-                // The counts are from before the pages, and from behind them.
-                let mut after = MemoryReading::at(clock::now_ns().saturating_sub(start_ns));
-                read_status(&mut after);
-                let used_after = read_allocator(&mut after);
-                let is_same = !has_changed((&reading, used), (&after, used_after));
-                if is_same || attempts_left == 0 {
-                    break (detail, heap);
-                }
-                (reading, used) = (after, used_after);
+        let has_detail = self.is_detail_due(cause, &counts.reading, now_ns);
+        if has_detail {
+            let inputs = Inputs {
+                main_stack: counts.main_stack,
+                modules,
+                recorded,
+                waiting,
             };
-            // All attempts count.
-            self.details
-                .ran(clock::thread_ns().saturating_sub(detail_ns), now_ns);
-            self.take_rollup(&mut detail, &reading, cause);
-            let mapped = [Field::Mapped, Field::MappedUnrecorded].map(|it| detail.get(it));
-            let mapped = mapped.iter().flatten().sum();
-            self.detail_baseline =
-                touched(&reading)
-                    .zip(heap)
-                    .map(|(touched, heap)| DetailBaseline {
-                        used,
-                        mapped,
-                        touched,
-                        untouched: used.saturating_sub(heap),
-                        recorded: recorded_bytes,
-                        recorded_touched: detail.get(Field::Mapped).unwrap_or(0),
-                        is_own_allocator: allocator::has_next(),
-                    });
-            if cause == Cause::Frequent {
-                let ran_ns = clock::thread_ns().saturating_sub(detail_ns);
-                self.frequent_details.ran(ran_ns, now_ns);
+            (counts, mapped) = self.take_detail(cause, counts, inputs, start_ns);
+        }
+        let began_ns = clock::thread_ns();
+        let own = own_touched().filter(|_| self.detail.is_some());
+        ran_ns += clock::thread_ns().saturating_sub(began_ns);
+        if let Some(mut detail) = self.detail.take() {
+            if has_detail {
+                detail.own = own;
             }
-            detail.time_ns = now_ns;
+            let recorded = recorded.bytes_of_mappings();
+            counts = self.complete(&mut detail, counts, (own, recorded), start_ns);
             self.detail = Some(detail);
         }
         let began_ns = clock::thread_ns();
-        if has_time {
-            self.own_at_detail = own_touched();
-        }
-        let own_grown = match self.own_at_detail.filter(|_| !has_time) {
-            Some(then) => own_touched().map_or(0, |now| now.cast_signed() - then.cast_signed()),
-            None => 0,
-        };
-        let known = touched(&reading).zip(self.detail_baseline);
-        let since = known.map(|(now, then)| {
-            let now = now.saturating_add_signed(-own_grown);
-            then.explain(used, now, recorded_bytes)
-        });
-        if let Some(since) = since {
-            reading.set(Field::HeapUntouched, since.untouched);
-        }
-        self.limits.read(&mut reading);
+        self.limits.read(&mut counts.reading);
         ran_ns += clock::thread_ns().saturating_sub(began_ns);
         let share = match cause {
             Cause::Frequent => &mut self.frequent,
             _ => &mut self.readings,
         };
         share.ran(ran_ns, now_ns);
-        if let Some(detail) = &self.detail {
-            for field in DETAIL {
-                reading.set(field, detail.get(field));
-            }
-            for (field, change) in [
-                (Field::OwnMapped, own_grown),
-                (Field::Mapped, since.map_or(0, |it| it.recorded)),
-                (Field::MappedUnrecorded, since.map_or(0, |it| it.unrecorded)),
-            ] {
-                let bytes = detail.get(field);
-                reading.set(field, bytes.map(|it| it.saturating_add_signed(change)));
-            }
-            let age_ms = now_ns.saturating_sub(detail.time_ns) / 1_000_000;
-            reading.set(Field::DetailAge, age_ms);
-        }
-        Some((reading, mapped))
+        Some((counts.reading, mapped))
     }
 
-    /// Takes a detail for a reading, with the bytes that the allocator counts as used or kept.
-    /// Returns the touched pages of the heap, and the account of the mappings.
+    /// Sets the fields that have not been read for a reading, by the last detail. If much has
+    /// changed since without a known cause, the allocator's pages are read anew. `own` are the
+    /// touched pages of our mappings. Returns the counts of the completed reading.
+    fn complete(
+        &mut self,
+        detail: &mut LastDetail,
+        mut counts: Counts,
+        (own, recorded): (Option<u64>, RecordedBytes),
+        start_ns: u64,
+    ) -> Counts {
+        let grown = |(then, now): (u64, u64)| now.cast_signed() - then.cast_signed();
+        let own_grown = detail.own.zip(own).map_or(0, grown);
+        let mut since = detail.explain(&counts, own_grown, recorded);
+        let least = counts.reading.get(Field::Resident).unwrap_or(0) / NOTABLE;
+        let is_notable = since.is_some_and(|it| it.rest.unsigned_abs() > least);
+        let now_ns = clock::now_ns();
+        if let Some(own) = own.filter(|_| is_notable && self.heap_reads.allows(now_ns)) {
+            let began_ns = clock::thread_ns();
+            counts = detail.read_heap(counts, own, (own_grown, recorded), start_ns);
+            since = detail.explain(&counts, own_grown, recorded);
+            let ran_ns = clock::thread_ns().saturating_sub(began_ns);
+            self.heap_reads.ran(ran_ns, now_ns);
+        }
+        detail.set_fields(&mut counts.reading, since, own_grown);
+        counts
+    }
+
+    /// Returns true if a reading has a detail.
+    fn is_detail_due(&self, cause: Cause, reading: &MemoryReading, now_ns: u64) -> bool {
+        let is_long = now_ns.saturating_sub(self.start_ns) >= SHORT_NS;
+        // The kernel's walk through a large process would delay the program's end.
+        let is_first_of_small =
+            || self.detail.is_none() && reading.get(Field::Resident) < Some(SMALL);
+        match cause {
+            Cause::End => is_first_of_small(),
+            Cause::EndOfChild => is_long && is_first_of_small(),
+            Cause::LastDumpOfChild => is_long,
+            Cause::Dump | Cause::Request => true,
+            Cause::Frequent => self.frequent_details.allows(now_ns),
+            Cause::Regular => self.details.allows(now_ns),
+        }
+    }
+
+    /// Takes a detail. Returns the counts at its time, and the account of the mappings.
     fn take_detail(
         &mut self,
-        detail: &mut MemoryReading,
-        (reading, used): (&MemoryReading, u64),
-        places: (Option<u64>, &[Module], &RecordedMappings),
-        waiting: Waiting<'_>,
-    ) -> (Option<u64>, Option<MappedTotals>) {
-        for field in ROLLUP {
-            detail.set(field, self.detail.and_then(|last| last.get(field)));
+        cause: Cause,
+        mut counts: Counts,
+        mut inputs: Inputs<'_>,
+        start_ns: u64,
+    ) -> (Counts, Option<MappedTotals>) {
+        let (now_ns, began_ns) = (clock::now_ns(), clock::thread_ns());
+        let last = self.detail.take();
+        let (mut fields, pages) = loop_until_steady(&mut counts, start_ns, |counts| {
+            let mut fields = MemoryReading::at(now_ns);
+            for field in ROLLUP {
+                fields.set(field, last.as_ref().and_then(|last| last.fields.get(field)));
+            }
+            let pages = Pagemap::open().map_or_else(ReadPages::default, |map| {
+                let counts = (&counts.reading, counts.used);
+                memory_detail::read(&mut fields, &map, counts, &mut inputs)
+            });
+            self.limits.search();
+            (fields, pages)
+        });
+        // All attempts count.
+        let ran_ns = clock::thread_ns().saturating_sub(began_ns);
+        self.details.ran(ran_ns, now_ns);
+        self.take_rollup(&mut fields, &counts.reading, cause);
+        if cause == Cause::Frequent {
+            let ran_ns = clock::thread_ns().saturating_sub(began_ns);
+            self.frequent_details.ran(ran_ns, now_ns);
         }
-        let (heap, mapped) = match Pagemap::open() {
-            Some(map) => read_detail(detail, &map, (reading, used), places, waiting),
-            None => (None, None),
-        };
-        self.limits.search();
-        (heap, mapped)
+        let mapped = [Field::Mapped, Field::MappedUnrecorded].map(|it| fields.get(it));
+        let baseline = counts
+            .touched()
+            .zip(pages.heap)
+            .map(|(touched, heap)| DetailBaseline {
+                used: counts.used,
+                touched,
+                heap,
+                mapped: mapped.iter().flatten().sum(),
+                recorded: inputs.recorded.bytes_of_mappings(),
+                recorded_touched: mapped[0].unwrap_or(0),
+                is_own_allocator: allocator::has_next(),
+            });
+        self.detail = Some(LastDetail {
+            fields,
+            baseline,
+            own: None,
+            own_stack: pages.own_stack,
+        });
+        (counts, pages.mapped)
     }
 
     /// Reads the fields of the rollup if it is time for them.
@@ -316,6 +344,132 @@ impl MemoryReadings {
     /// The most resident bytes so far, by the kernel's count.
     pub(super) fn most_resident(&self) -> u64 {
         self.most_resident
+    }
+}
+
+impl Counts {
+    fn read(start_ns: u64) -> Counts {
+        let mut reading = MemoryReading::at(clock::now_ns().saturating_sub(start_ns));
+        let (main_stack, most_resident) = read_status(&mut reading);
+        let used = read_allocator(&mut reading);
+        Counts {
+            reading,
+            used,
+            main_stack,
+            most_resident,
+        }
+    }
+
+    /// Returns the touched pages without a file of the whole process.
+    fn touched(&self) -> Option<u64> {
+        let swapped = self.reading.get(Field::Swapped).unwrap_or(0);
+        Some((self.reading.get(Field::Anonymous)?).saturating_add(swapped))
+    }
+
+    /// Returns true if the allocator's bytes or the touched pages differ so much that pages which
+    /// were read in between belong to neither.
+    fn has_changed(&self, after: &Counts) -> bool {
+        let change_of_pages = match self.touched().zip(after.touched()) {
+            Some((before, after)) => before.abs_diff(after),
+            None => 0,
+        };
+        let change = change_of_pages.max(self.used.abs_diff(after.used));
+        change > (self.used / MOST_CHANGE).max(LEAST_CHANGE)
+    }
+}
+
+/// Reads pages until the counts stay the same meanwhile, which are from before the pages and from
+/// behind them.
+fn loop_until_steady<R>(
+    counts: &mut Counts,
+    start_ns: u64,
+    mut read: impl FnMut(&Counts) -> R,
+) -> R {
+    let mut attempts_left = MOST_ATTEMPTS;
+    loop {
+        attempts_left -= 1;
+        let pages = read(counts);
+        let after = Counts::read(start_ns);
+        if attempts_left == 0 || !counts.has_changed(&after) {
+            return pages;
+        }
+        *counts = after;
+    }
+}
+
+impl LastDetail {
+    /// Explains what has changed since. `own_grown` are touched pages of our mappings.
+    fn explain(
+        &self,
+        counts: &Counts,
+        own_grown: i64,
+        recorded: RecordedBytes,
+    ) -> Option<DetailChanges> {
+        let touched = counts.touched()?.saturating_add_signed(-own_grown);
+        Some(self.baseline?.explain(counts.used, touched, recorded))
+    }
+
+    /// Reads the allocator's pages anew. `own` are the touched pages of our mappings. Returns the
+    /// counts at that time.
+    fn read_heap(
+        &mut self,
+        mut counts: Counts,
+        own: u64,
+        (own_grown, recorded): (i64, RecordedBytes),
+        start_ns: u64,
+    ) -> Counts {
+        let Some((then, map)) = self.baseline.zip(Pagemap::open()) else {
+            return counts;
+        };
+        let own = own + self.own_stack;
+        let (fields, heap) = loop_until_steady(&mut counts, start_ns, |counts| {
+            let mut fields = MemoryReading::at(0);
+            let counts = (&counts.reading, counts.used);
+            let heap = memory_detail::read_heap(&mut fields, &map, counts, own);
+            (fields, heap)
+        });
+        let Some((heap, touched)) = heap.zip(counts.touched()) else {
+            return counts;
+        };
+        let touched = touched.saturating_add_signed(-own_grown);
+        let now = then.at_heap((counts.used, heap), touched, recorded);
+        for field in HEAP {
+            self.fields.set(field, fields.get(field));
+        }
+        let unrecorded = |it: DetailBaseline| it.mapped.saturating_sub(it.recorded_touched);
+        for (field, bytes) in [
+            (Field::Mapped, now.recorded_touched),
+            (Field::MappedUnrecorded, unrecorded(now)),
+        ] {
+            if self.fields.get(field).is_some() {
+                self.fields.set(field, bytes);
+            }
+        }
+        self.baseline = Some(now);
+        counts
+    }
+
+    /// Sets the fields of a reading that have not been read for it.
+    fn set_fields(
+        &self,
+        reading: &mut MemoryReading,
+        since: Option<DetailChanges>,
+        own_grown: i64,
+    ) {
+        reading.set(Field::HeapUntouched, since.map(|it| it.untouched));
+        for field in DETAIL {
+            reading.set(field, self.fields.get(field));
+        }
+        for (field, change) in [
+            (Field::OwnMapped, own_grown),
+            (Field::Mapped, since.map_or(0, |it| it.recorded)),
+            (Field::MappedUnrecorded, since.map_or(0, |it| it.unrecorded)),
+        ] {
+            let bytes = self.fields.get(field);
+            reading.set(field, bytes.map(|it| it.saturating_add_signed(change)));
+        }
+        let age_ms = clock::now_ns().saturating_sub(self.fields.time_ns) / 1_000_000;
+        reading.set(Field::DetailAge, age_ms);
     }
 }
 
@@ -377,163 +531,8 @@ fn read_rollup(detail: &mut MemoryReading) {
     }
 }
 
-/// Returns the touched pages without a file of the whole process.
-fn touched(reading: &MemoryReading) -> Option<u64> {
-    let swapped = reading.get(Field::Swapped).unwrap_or(0);
-    Some(reading.get(Field::Anonymous)?.saturating_add(swapped))
-}
-
 /// Returns the touched pages of this library's own mappings. `None`: the kernel tells them at more
 /// cost.
 fn own_touched() -> Option<u64> {
     Pagemap::open()?.scanned(sys::own_mappings())
-}
-
-/// Returns true if the allocator's bytes or the touched pages differ so much that pages which were
-/// read in between belong to neither.
-fn has_changed(before: (&MemoryReading, u64), after: (&MemoryReading, u64)) -> bool {
-    let change_of_pages = match touched(before.0).zip(touched(after.0)) {
-        Some((before, after)) => before.abs_diff(after),
-        None => 0,
-    };
-    let change = change_of_pages.max(before.1.abs_diff(after.1));
-    change > (before.1 / MOST_CHANGE).max(LEAST_CHANGE)
-}
-
-/// Returns the resident pages of a module that are its file's.
-fn bytes_of_file(map: &Pagemap, module: &Module) -> u64 {
-    let mut pages_left = MOST_PAGES;
-    let ranges = module.segments.iter().map(pages_of);
-    let touched = ranges.filter_map(|range| map.touched(&range, true, &mut pages_left));
-    let of_file = touched.map(|it| it.resident.saturating_sub(it.anonymous));
-    of_file.sum()
-}
-
-/// Returns the addresses of a segment's pages.
-fn pages_of(segment: &Segment) -> Range<u64> {
-    segment.start & !(PAGE - 1)..(segment.start + segment.len).next_multiple_of(PAGE)
-}
-
-/// Reads the costly fields. Returns the touched pages of the allocator, if they can be told, and
-/// the account of the mappings.
-fn read_detail(
-    detail: &mut MemoryReading,
-    map: &Pagemap,
-    (reading, used): (&MemoryReading, u64),
-    (main_stack, modules, recorded): (Option<u64>, &[Module], &RecordedMappings),
-    waiting: Waiting<'_>,
-) -> (Option<u64>, Option<MappedTotals>) {
-    // The ranges that the fields below count.
-    let mut counted = AddressMap::new(usize::MAX);
-    let touched = |range: Range<u64>| map.anonymous(&range, MOST_PAGES);
-    let places = sys::places();
-    counted.map(places.clone(), ());
-    for own in sys::own_mappings() {
-        counted.map(own, ());
-    }
-    let mut own: u64 = sys::own_mappings().map(touched).sum();
-    let mut own_in_places = own;
-    let mut stacks = Vec::new();
-    let mut stacks_in_blocks = 0;
-    if let Some(range) = main_stack.and_then(thread_stacks::of_main) {
-        counted.map(range.clone(), ());
-        let touched = map.of_stack(&range, MOST_PAGES);
-        let is_main = true;
-        stacks.push(UsedStack {
-            range,
-            touched,
-            is_main,
-        });
-    }
-    let this = sys::gettid();
-    let all_are_known = thread_stacks::each(&mut |tid, range| {
-        if tid != this && places.contains(&range.start) {
-            stacks_in_blocks += 1; // memory from malloc (pthread_attr_setstack), which counts there
-            return;
-        }
-        let touched = map.of_stack(&range, MOST_PAGES);
-        counted.map(range.clone(), ());
-        if tid != this {
-            let is_main = false;
-            stacks.push(UsedStack {
-                range,
-                touched,
-                is_main,
-            });
-            return;
-        }
-        own += touched.anonymous;
-        if places.contains(&range.start) {
-            own_in_places += touched.anonymous;
-        }
-    });
-    static HERE: u8 = 0;
-    let here = &raw const HERE as u64;
-    let mut variables = 0;
-    for module in modules {
-        let segments = || module.segments.iter();
-        let is_ours = segments().any(|it| (it.start..it.start + it.len).contains(&here));
-        let writable = segments().filter(|it| it.flags & WRITABLE != 0);
-        let mut bytes = 0;
-        for segment in writable {
-            let pages = pages_of(segment);
-            // A variable may be the stack of a thread.
-            counted.divide(pages.clone(), &mut |part, counted| {
-                if counted.is_none() {
-                    bytes += touched(part);
-                }
-            });
-            counted.map(pages, ());
-        }
-        *(if is_ours { &mut own } else { &mut variables }) += bytes;
-        // Its file is in shared memory.
-        if is_ours && module.path.starts_with(ATTACH_DESCRIPTORS) {
-            detail.set(Field::OwnShared, bytes_of_file(map, module));
-        }
-    }
-    detail.set(Field::OwnMapped, own);
-    let of_stacks = stacks.iter().map(|stack| stack.touched.anonymous);
-    detail.set(Field::Stacks, of_stacks.sum::<u64>());
-    detail.set(Field::StackThreads, stacks.len() as u64 + stacks_in_blocks);
-    detail.set(Field::Variables, variables);
-    // Without the allocator's places, its pages would count twice.
-    let mapped = match places.is_empty() {
-        true => None,
-        false => {
-            let stacks = (&stacks[..], all_are_known);
-            MappedTotals::take(map, &counted, stacks, recorded, waiting)
-        }
-    };
-    if let Some(mapped) = &mapped {
-        detail.set(Field::Mapped, mapped.recorded);
-        detail.set(Field::MappedUnrecorded, mapped.unrecorded);
-    }
-    let pages = (places.end - places.start) / PAGE;
-    let is_read = (1..=MOST_HEAP_PAGES).contains(&pages);
-    let heap = is_read.then(|| {
-        let pages = HeapPages::read(map, &places);
-        let heap = pages.touched.saturating_sub(own_in_places);
-        let untouched = used.saturating_sub(heap);
-        detail.set(Field::RetainedTouched, heap.saturating_sub(used));
-        if allocator::has_next() {
-            detail.set(Field::OwnUntouched, untouched); // our allocator has no block of the program
-        } else if let Some(parts) = pages.untouched {
-            let UntouchedPages {
-                active,
-                dirty,
-                muzzy,
-                own,
-            } = parts;
-            // The counts and the pages are read one after the other. Pages that the allocator's own
-            // data cannot have are of this library, which works meanwhile.
-            let rest = untouched.saturating_sub(active + dirty + muzzy + own);
-            let metadata = reading.get(Field::HeapMetadata).unwrap_or(0).min(rest);
-            detail.set(Field::DirtyUntouched, dirty);
-            detail.set(Field::MuzzyUntouched, muzzy);
-            detail.set(Field::MetadataUntouched, metadata);
-            detail.set(Field::OwnUntouched, own + rest - metadata);
-        }
-        heap
-    });
-    (heap, mapped)
 }

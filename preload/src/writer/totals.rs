@@ -79,6 +79,8 @@ impl Writer {
     /// Logs a regular reading. If a share of a memory limit is crossed, logs a marker, and begins a
     /// dump if dumps are wanted.
     pub(super) fn log_regular_memory(&mut self, session: &Session) {
+        // The mappings that the log knows are as new as the kernel's numbers.
+        self.drain_all(session);
         let reading = self.log_memory(Cause::Regular);
         let mut alarms = reading.map_or_else(Vec::new, |it| self.memory.limits.alarms(&it));
         let Some(alarm) = alarms.pop() else {
@@ -98,7 +100,11 @@ impl Writer {
     /// Logs the reading at the end, with a marker for each share of a limit that growth has passed
     /// since the last reading.
     pub(super) fn log_last_memory(&mut self) {
-        let Some(reading) = self.log_memory(Cause::End) else {
+        let cause = match self.is_forked_child() {
+            true => Cause::EndOfChild,
+            false => Cause::End,
+        };
+        let Some(reading) = self.log_memory(cause) else {
             return;
         };
         let time_ns = reading.time_ns;
@@ -106,6 +112,11 @@ impl Writer {
             let marker = Record::Marker { time_ns, name };
             self.output.encoder.record(&marker);
         }
+    }
+
+    /// Returns true if the process is a forked child that has executed no program.
+    fn is_forked_child(&self) -> bool {
+        self.output.start.forked_from != 0
     }
 
     #[inline]
@@ -127,8 +138,7 @@ impl Writer {
     /// Writes a whole dump. Returns its path, or why there is none.
     #[cold]
     pub(super) fn dump(&mut self, why: &str, is_last: bool) -> Result<String, String> {
-        let is_child = self.output.start.forked_from != 0;
-        let cause = match is_last && is_child {
+        let cause = match is_last && self.is_forked_child() {
             true => Cause::LastDumpOfChild,
             false => Cause::Dump,
         };
