@@ -8,8 +8,8 @@ use crate::{Finished, Json, Run};
 pub const MIB: f64 = (1 << 20) as f64;
 
 impl Finished {
-    /// The waterfall at a moment: its lines, and the resident bytes. Pages that were never touched are
-    /// all in one line, and the other lines are what the allocator counts.
+    /// The waterfall at a moment: its lines, and the resident bytes. Pages that were never touched
+    /// are all in one line, and the other lines are what the allocator counts.
     pub fn waterfall(&self, at: &str) -> (BTreeMap<String, f64>, f64) {
         let shown = Run::heapprof()
             .args(["rss", "--json", "--at", at])

@@ -155,7 +155,7 @@ fn what_may_have_two_causes_is_read_or_not_explained() {
     assert_near("the rest", lines["not_explained"], rest * MIB);
 }
 
-/// Has touched half of a mapping, and ends.
+/// A program that ends as soon as it has touched half of a mapping.
 const ENDS: &str = r#"
     #include <stdlib.h>
     #include <string.h>

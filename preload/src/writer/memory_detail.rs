@@ -20,7 +20,7 @@ const MOST_HEAP_PAGES: u64 = 4 << 20;
 /// ELF `p_flags` of a segment that can be written.
 const WRITABLE: u32 = 2;
 
-/// What a detail reads, beside the allocator's places.
+/// Places that a detail reads, beside the allocator's.
 pub(super) struct Inputs<'a> {
     /// Bytes of the main thread's stack.
     pub(super) main_stack: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Inputs<'a> {
     pub(super) waiting: Waiting<'a>,
 }
 
-/// What a detail has beside its fields.
+/// Pages that a detail has read, beside its fields.
 #[derive(Default)]
 pub(super) struct ReadPages {
     /// Touched pages of the allocator. `None`: they cannot be told.
