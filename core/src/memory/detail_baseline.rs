@@ -253,7 +253,7 @@ mod tests {
         // Twenty more pages are touched: of blocks, or of the old mapping.
         let since = THEN.explain(50, 80, present(30));
         assert_eq!((since.untouched, since.recorded, since.rest), (24, 0, 20));
-        // Of blocks; of the mapping; of others, since the mapping has 22 that were not touched.
+        // The pages are of blocks, of the mapping, or of others: the mapping has 22 untouched ones.
         let at_heap = |heap, touched, recorded| {
             let now = THEN.at_heap((50, heap), touched, present(recorded));
             let since = now.explain(50, touched, present(recorded));
