@@ -19,6 +19,8 @@ use crate::model::run::Run;
 const LEAST_BESIDE: i64 = 32 << 20;
 /// The part of the resident memory, one in so many, that explained memory may lack.
 const MOST_UNEXPLAINED: u64 = 20;
+/// The part of the resident memory, one in so many, that lazily freed pages are worth a line above.
+const LEAST_LAZY: u64 = 50;
 /// Most lines beside the blocks.
 const MOST_BESIDE: usize = 3;
 /// The remark if no reading of pages tells them.
@@ -228,6 +230,21 @@ impl ResidentMemory {
                 "huge pages: {} of the memory without a file; one touch makes {} resident",
                 Bytes(bytes as f64),
                 Bytes(HUGE_PAGE)
+            )
+        })
+    }
+
+    /// Returns a line about pages that the program has freed lazily, if they are worth one. The
+    /// allocator's own have a line of the waterfall.
+    pub fn lazily_freed(&self) -> Option<String> {
+        let muzzy = self.reading.get(MemoryField::HeapMuzzy).unwrap_or(0);
+        let lazy = self.reading.get(MemoryField::LazyFree)?;
+        let bytes = lazy.saturating_sub(muzzy);
+        (bytes > self.resident / LEAST_LAZY).then(|| {
+            format!(
+                "freed by the program with MADV_FREE: {} of the mappings, which the kernel takes \
+                 when needed",
+                Bytes(bytes as f64)
             )
         })
     }
@@ -571,5 +588,18 @@ mod tests {
         memory.reading.set(MemoryField::HugePages, 6 << 20);
         let words = memory.huge_pages().expect("a line");
         assert!(words.starts_with("huge pages: 6.0 MiB of"), "{words}");
+    }
+
+    #[test]
+    fn lazily_freed_pages_of_the_program_are_told() {
+        let mut memory = memory(9, &[]);
+        memory.resident = 100 << 20;
+        assert_eq!(memory.lazily_freed(), None);
+        memory.reading.set(MemoryField::HeapMuzzy, 6 << 20);
+        memory.reading.set(MemoryField::LazyFree, 8 << 20);
+        assert_eq!(memory.lazily_freed(), None, "the allocator has most of it");
+        memory.reading.set(MemoryField::LazyFree, 18 << 20);
+        let words = memory.lazily_freed().expect("a line");
+        assert!(words.contains("MADV_FREE: 12.0 MiB of"), "{words}");
     }
 }

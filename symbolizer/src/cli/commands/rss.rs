@@ -278,6 +278,7 @@ fn write_text(
         pinning.write(width, out)?;
     }
     let mut notes: Vec<_> = memory.huge_pages().into_iter().collect();
+    notes.extend(memory.lazily_freed());
     notes.extend(memory.limits());
     notes.extend(memory.remarks().map(str::to_owned));
     notes.extend(profile.conditions());
