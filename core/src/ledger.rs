@@ -20,6 +20,7 @@ use crate::sampling::fixed::Fixed;
 use crate::sampling::size_class::SizeClass;
 use crate::sampling::weight::Weight;
 use crate::sampling::weight_cache::WeightCache;
+use crate::tables::block_map::BlockMap;
 use crate::tables::number_hash::NumberMap;
 
 /// The numbers of a row: everything ever allocated, and the part in use.
@@ -51,7 +52,7 @@ pub struct Row {
 }
 
 /// A sample in use. There may be a hundred million.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Live {
     /// Requested bytes.
     pub size: u64,
@@ -106,7 +107,7 @@ pub struct Ledger {
     /// By row: the sums [`ALLOCATED`] and [`FREED`].
     sums: Estimates<2>,
     row_of: NumberMap<(u32, u8), u32>,
-    live: NumberMap<u64, Live>,
+    live: BlockMap<Live>,
     /// Mean intervals of samples, in bytes, in order of appearance; the index of each; and the
     /// index of the last one. A budget makes thousands in an hour.
     intervals: Vec<u64>,
@@ -140,7 +141,7 @@ impl Ledger {
 
     /// Subtracts the sample of that id from what is in use. Returns the sample if it is known.
     pub fn free(&mut self, id: u64) -> Option<Live> {
-        let live = self.live.remove(&id)?;
+        let live = self.live.remove(id)?;
         self.add_free(live);
         Some(live)
     }
@@ -227,7 +228,7 @@ impl Ledger {
 
     /// Returns a sample in use as it was recorded.
     pub fn block(&self, id: u64) -> Option<Block> {
-        self.live.get(&id).map(|&live| self.block_of(live))
+        self.live.get(id).map(|&live| self.block_of(live))
     }
 
     /// Returns a sample of this ledger as it was recorded.

@@ -120,6 +120,7 @@ pub use sampling::size_class::SizeClass;
 pub use sampling::trend::{LEAST_OF_ALL, LEAST_OF_OWN, REAL, Trend};
 pub use sampling::weight::Weight;
 pub use spelling::nearest_name;
+pub use tables::block_map::BlockMap;
 pub use tables::bloom_filter::{BloomFilter, Unit};
 pub use tables::number_hash::{NumberHasher, NumberMap, NumberState, mix};
 pub use tables::sample_table::{SampleTable, Vacant};

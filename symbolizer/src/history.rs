@@ -37,7 +37,7 @@ use crate::history::pages::{Pages, PagesOfBlock};
 use crate::history::past_numbers::PastNumbers;
 use crate::history::rows::{Rows, slack_of};
 use crate::history::temporary::Temporary;
-use heapprof_core::{Estimate, Fixed, Ledger, Live, NumberMap, Weight};
+use heapprof_core::{BlockMap, Estimate, Fixed, Ledger, Live, NumberMap, Weight};
 
 pub(crate) use birth::Allocation;
 pub use past::Past;
@@ -70,7 +70,7 @@ pub(crate) struct History {
     rows: Rows,
     /// By row; may be shorter than the rows.
     pages: Vec<Pages>,
-    live: NumberMap<u64, Birth>,
+    live: BlockMap<Birth>,
     lifetimes: Vec<Lifetimes>,
     /// The most bytes in use.
     largest: Fixed,
@@ -90,7 +90,7 @@ impl History {
             since_ns: 0,
             rows: Rows::default(),
             pages: Vec::new(),
-            live: NumberMap::default(),
+            live: BlockMap::default(),
             lifetimes: Vec::new(),
             largest: Fixed::default(),
             courses: None,
@@ -123,7 +123,7 @@ impl History {
     /// The blocks in use by their ids. Sums of floating-point numbers depend on their order, and a
     /// hash map has none.
     fn in_order(&self) -> impl Iterator<Item = Birth> + use<> {
-        let mut live: Vec<(u64, Birth)> = self.live.iter().map(|(&id, &it)| (id, it)).collect();
+        let mut live: Vec<(u64, Birth)> = self.live.iter().map(|(id, &it)| (id, it)).collect();
         live.sort_unstable_by_key(|(id, _)| *id);
         live.into_iter().map(|(_, birth)| birth)
     }
@@ -200,7 +200,7 @@ impl History {
 
     /// Returns the ledger's sample of a block in use that counts.
     pub(crate) fn sample(&self, id: u64) -> Option<Live> {
-        let birth = self.live.get(&id)?;
+        let birth = self.live.get(id)?;
         birth.counts().then_some(birth.live)
     }
 
@@ -213,7 +213,7 @@ impl History {
         time_ns: u64,
         end: End,
     ) -> Option<Live> {
-        let birth = self.live.remove(&id)?;
+        let birth = self.live.remove(id)?;
         let place = match self.temporary.before_allocations {
             Some(_) => self.places.remove(&id),
             None => None,
@@ -268,7 +268,7 @@ impl History {
         id: u64,
         of: impl FnOnce(u64) -> PagesOfBlock,
     ) {
-        let Some(&birth) = self.live.get(&id).filter(|birth| birth.counts()) else {
+        let Some(&birth) = self.live.get(id).filter(|birth| birth.counts()) else {
             return;
         };
         let weight = ledger.weight_of(birth.live);
@@ -303,7 +303,7 @@ impl History {
     /// The blocks in use of each row that were allocated after that time.
     pub(crate) fn in_use_since(&self, ledger: &Ledger, time_ns: u64) -> Vec<Estimate> {
         let mut rows = vec![Estimate::default(); self.rows.len()];
-        let births = self.live.values();
+        let births = self.live.iter().map(|(_, birth)| birth);
         for birth in births.filter(|birth| birth.counts() && birth.time_ns > time_ns) {
             let block = ledger.block_of(birth.live);
             rows[birth.live.row as usize].add(&Weight::of(block.size, block.interval));
@@ -315,7 +315,7 @@ impl History {
     /// lived up to then.
     pub(crate) fn finish(mut self, ledger: &Ledger, time_ns: u64) -> (Vec<Past>, Vec<Lifetimes>) {
         let live = self.in_order();
-        self.live = NumberMap::default();
+        self.live = BlockMap::default();
         let seconds = time_ns.saturating_sub(self.from_ns) as f64 / 1e9;
         for birth in live {
             let block = ledger.block_of(birth.live);

@@ -4,7 +4,7 @@ use heapprof_core::Live;
 
 /// A block in use: the ledger's sample, and what a past needs beside it. There may be a hundred
 /// million.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Birth {
     pub(super) live: Live,
     pub(super) time_ns: u64,
