@@ -34,7 +34,7 @@ mod writing;
 
 use std::io::{self, Write};
 
-use heapprof_core::NumberMap;
+use heapprof_core::{BlockMap, NumberMap};
 use heapprof_format::{ReadError, Reader, Record};
 
 use crate::analysis::merge::Merge;
@@ -133,7 +133,7 @@ impl<'a> Join<'a> {
             stacks: stack_numbers.into_iter().filter_map(merged).collect(),
             threads,
             numbers,
-            live: NumberMap::default(),
+            live: BlockMap::default(),
             reached_ns: 0,
             has_ended: false,
             read: 0,

@@ -15,6 +15,8 @@
 static SHARES: [u64; 3] = [80, 90, 95];
 /// Percent of the limit below a share from which the share is told again.
 const HYSTERESIS: u64 = 5;
+/// The time between the first two looks, which tell the growth.
+const SECOND_NS: u64 = 50_000_000;
 /// The longest and the shortest time between two looks.
 const RAREST_NS: u64 = 500_000_000;
 const MOST_OFTEN_NS: u64 = 20_000_000;
@@ -49,7 +51,7 @@ impl LimitAlarm {
         }
         let rarest = now_ns.saturating_add(RAREST_NS);
         let Some((last_used, last_ns)) = last else {
-            return Some(rarest);
+            return Some(now_ns.saturating_add(SECOND_NS));
         };
         let next = SHARES.iter().find(|&&share| !is_over(used, limit, share));
         let (Some(&next), Some(grown)) = (next, used.checked_sub(last_used)) else {
@@ -144,8 +146,9 @@ mod tests {
 
     #[test]
     fn looks_come_as_often_as_the_growth_asks_for() {
-        // To the limit in ten seconds, in two and a half, and at first slowly.
-        for rates in [[100, 100], [400, 400], [10, 400]] {
+        // To the limit in ten seconds, in two and a half, at first slowly, and in less than the
+        // longest time between two looks.
+        for rates in [[100, 100], [400, 400], [10, 400], [2500, 2500]] {
             let told = told_at(rates);
             let late: Vec<_> = told
                 .iter()
@@ -163,7 +166,8 @@ mod tests {
     fn memory_that_does_not_grow_is_looked_at_rarely() {
         let mut alarm = LimitAlarm::default();
         let mut wait = |used, now_ns| alarm.look(used, 1_000, now_ns).map(|next| next - now_ns);
-        for (used, now_ns) in [(500, 0), (500, 5), (400, 9), (401, u64::MAX / 2)] {
+        assert_eq!(wait(500, 0), Some(SECOND_NS));
+        for (used, now_ns) in [(500, 5), (400, 9), (401, u64::MAX / 2)] {
             assert_eq!(wait(used, now_ns), Some(RAREST_NS), "{used}");
         }
         assert_eq!(wait(800, u64::MAX / 2 + 1), None, "it is told first");

@@ -101,6 +101,17 @@ impl<T: Copy + Default> BlockMap<T> {
         self.others.get(&id)
     }
 
+    /// Returns the value of an id, to be changed.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        let (number, index) = place_of(id);
+        if let Some(&place) = self.places.get(&number)
+            && self.pages[place as usize].present >> index & 1 != 0
+        {
+            return Some(&mut self.pages[place as usize].values[index]);
+        }
+        self.others.get_mut(&id)
+    }
+
     /// Adds the value of an id that has none.
     #[inline]
     pub fn insert(&mut self, id: u64, value: T) {
@@ -268,6 +279,7 @@ mod tests {
                         // A run of ids.
                         for id in &ids[at..(at + kind as usize * 3).min(ids.len())] {
                             prop_assert_eq!(map.get(*id).copied(), known.get(id).copied());
+                            prop_assert_eq!(map.get_mut(*id).copied(), known.get(id).copied());
                             prop_assert_eq!(map.remove(*id), known.remove(id));
                             prop_assert_eq!(map.remove(*id), None);
                             prop_assert_eq!(map.get(*id), None);

@@ -22,6 +22,9 @@ const MOST_LEVELS: usize = 16;
 pub(crate) struct LimitedCgroup {
     version: CgroupVersion,
     folder: String,
+    /// The process's own cgroup, if it is another one below it of version 1. There, a killed
+    /// process counts in its own cgroup alone.
+    own: Option<String>,
 }
 
 /// Numbers of a cgroup, in bytes and numbers of events since it was made. `None`: unknown, or no
@@ -73,8 +76,14 @@ impl LimitedCgroup {
         let (member, mounts) = (text("cgroup", 4096)?, text("mountinfo", LONGEST_LIST)?);
         let cgroup = Cgroup::find(&member, &mounts)?;
         let version = cgroup.version;
+        let own = cgroup.folders().next();
+        let own = own.filter(|_| version == CgroupVersion::One);
         let levels = cgroup.folders().take(MOST_LEVELS);
-        let levels = levels.map(|folder| LimitedCgroup { version, folder });
+        let levels = levels.map(|folder| LimitedCgroup {
+            version,
+            own: own.clone().filter(|own| *own != folder),
+            folder,
+        });
         levels
             .filter(|level| level.used().is_some())
             .min_by_key(|level| level.read().room())
@@ -131,7 +140,7 @@ impl LimitedCgroup {
                 files: max.and_then(|_| self.files()),
                 max,
                 max_events: only_number(self.file("memory.failcnt", &mut place)),
-                kills: number_of(self.file("memory.oom_control", &mut [0; 256]), "oom_kill"),
+                kills: self.kills(),
                 ..CgroupMemory::default()
             };
         }
@@ -150,17 +159,33 @@ impl LimitedCgroup {
         }
     }
 
+    /// Returns the processes of the cgroup that the kernel has killed, of version 1.
+    fn kills(&self) -> Option<u64> {
+        let in_folder = |folder: &str| {
+            let mut place = [0; 256];
+            let read = file_in(folder, "memory.oom_control", &mut place);
+            number_of(read, "oom_kill")
+        };
+        let own = self.own.as_deref().and_then(in_folder).unwrap_or(0);
+        Some(in_folder(&self.folder)?.saturating_add(own))
+    }
+
     /// Returns the beginning of a file; empty if there is none.
     fn file<'a>(&self, name: &str, place: &'a mut [u8]) -> &'a [u8] {
-        const LONGEST_PATH: usize = 1024;
-        let mut path = [0u8; LONGEST_PATH];
-        let read = write!(&mut path[..LONGEST_PATH - 1], "{}/{name}", self.folder)
-            .ok()
-            .and_then(|()| CStr::from_bytes_until_nul(&path).ok())
-            .and_then(|path| File::open(path, libc::O_RDONLY, 0).ok())
-            .map_or(0, |file| file.read_into(place));
-        &place[..read]
+        file_in(&self.folder, name, place)
     }
+}
+
+/// Returns the beginning of a file in a folder; empty if there is none.
+fn file_in<'a>(folder: &str, name: &str, place: &'a mut [u8]) -> &'a [u8] {
+    const LONGEST_PATH: usize = 1024;
+    let mut path = [0u8; LONGEST_PATH];
+    let read = write!(&mut path[..LONGEST_PATH - 1], "{folder}/{name}")
+        .ok()
+        .and_then(|()| CStr::from_bytes_until_nul(&path).ok())
+        .and_then(|path| File::open(path, libc::O_RDONLY, 0).ok())
+        .map_or(0, |file| file.read_into(place));
+    &place[..read]
 }
 
 /// Returns the limit of the address space, if there is one and it may be asked for.

@@ -6,14 +6,14 @@
 use std::iter;
 
 use heapprof_core::{EstimatedBlocks, MemoryPart, Waterfall, WaterfallLine};
-use heapprof_format::{MemoryField, MemoryReading};
+use heapprof_format::{Counter, MemoryField, MemoryReading};
 
 use crate::model::confidence::Confidence;
 use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::profile::Profile;
 use crate::model::quantity::{Bytes, Count};
-use crate::model::run::Run;
+use crate::model::run::{Ending, Run};
 
 /// Least bytes beside the blocks in use that are worth a line.
 const LEAST_BESIDE: i64 = 32 << 20;
@@ -21,10 +21,13 @@ const LEAST_BESIDE: i64 = 32 << 20;
 const MOST_UNEXPLAINED: u64 = 20;
 /// The part of the resident memory, one in so many, that lazily freed pages are worth a line above.
 const LEAST_LAZY: u64 = 50;
+/// The part of the highest reading, one in so many, by which more must have been resident between
+/// two readings to be worth a remark.
+const LEAST_BETWEEN: u64 = 50;
 /// Most lines beside the blocks.
 const MOST_BESIDE: usize = 3;
 /// The remark if no reading of pages tells them.
-const UNTOUCHED_UNKNOWN: &str = "untouched pages of blocks in mappings are not known, and count as touched: `heapprof ctl PID pages` reads them";
+const UNTOUCHED_UNKNOWN: &str = "untouched pages of blocks in mappings are not known, and count as touched: `heapprof ctl PID pages` reads them, HEAPPROF_PAGES=1 once a second and at the end";
 /// The remark if it is not known which mappings the blocks lie in.
 const TWICE: &str = "blocks may lie in the recorded mappings, and count twice then";
 /// Standard errors of the blocks in use beyond which a difference is none of sampling.
@@ -128,6 +131,8 @@ impl ResidentMemory {
             untouched: pages.map(untouched_in_mappings),
         });
         let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run)?;
+        memory.ages.extend(highest_between_readings(profile));
+        memory.ages.extend(unread_end(profile, &memory.reading));
         if let Some(read) = pages.and_then(|pages| pages.pages) {
             let read_s = read.time_ns as f64 / 1e9;
             let age = format!("untouched pages of blocks in mappings: as of {read_s:.3} s");
@@ -155,7 +160,8 @@ impl ResidentMemory {
         let is_in_mappings =
             blocks.is_some_and(|it| !run.allocator.is_empty() || it.elsewhere > 0.0);
         let mut caveats = caveats(&reading, run, is_in_mappings);
-        if is_in_mappings && blocks.is_some_and(|it| it.untouched.is_none()) {
+        let is_unknown = is_in_mappings && blocks.is_some_and(|it| it.untouched.is_none());
+        if is_unknown {
             caveats.push(UNTOUCHED_UNKNOWN.into());
         }
         // Without a recorded mapping by a setting, the line would seem to deny that there are some.
@@ -169,6 +175,9 @@ impl ResidentMemory {
                 name,
                 bytes: line.bytes,
                 error: match line.part {
+                    MemoryPart::MappedRest if is_unknown => {
+                        (in_mappings(&reading) - line.bytes as f64).max(0.0)
+                    }
                     // The rest beside an estimate has its error: with an allocator inside, less.
                     MemoryPart::InUse | MemoryPart::MappedRest => blocks.map_or(0.0, |it| it.error),
                     _ => 0.0,
@@ -295,6 +304,43 @@ impl ResidentMemory {
     }
 }
 
+/// Returns the touched bytes of all mappings.
+fn in_mappings(reading: &MemoryReading) -> f64 {
+    let fields = [MemoryField::Mapped, MemoryField::MappedUnrecorded];
+    let known = fields.iter().filter_map(|&field| reading.get(field));
+    known.sum::<u64>() as f64
+}
+
+/// Returns a remark if more was resident than any reading tells.
+fn highest_between_readings(profile: &Profile) -> Option<String> {
+    let most = profile.account.counter(Counter::MostResidentBytes)?;
+    let read = profile.run.most_resident?.resident;
+    (most > read.saturating_add(read / LEAST_BETWEEN)).then(|| {
+        format!(
+            "at most {} were resident, by the kernel's count, between two readings: the highest \
+             reading has {}",
+            Bytes(most as f64),
+            Bytes(read as f64)
+        )
+    })
+}
+
+/// Returns a remark if the log ends without a reading, so that growth may be missing that nothing
+/// was allocated in.
+fn unread_end(profile: &Profile, reading: &MemoryReading) -> Option<String> {
+    let is_cut = profile.run.ending.is_cut() && profile.run.ending != Ending::Running;
+    let is_last = profile
+        .run
+        .span
+        .is_none_or(|span| span.to.time_ns() >= profile.run.duration_ns);
+    (is_cut && is_last).then(|| {
+        format!(
+            "no reading behind {:.3} s: memory that is touched without an allocation wakes nobody",
+            reading.time_ns as f64 / 1e9
+        )
+    })
+}
+
 /// Returns a line's name in documents, its name in tables, and what would shrink it.
 fn words(
     part: MemoryPart,
@@ -353,7 +399,7 @@ fn words(
         MemoryPart::Dirty => (
             "dirty",
             "free, not given back yet",
-            "decay in seconds, or malloc_trim",
+            "decay in some 10 s, malloc_trim",
         ),
         MemoryPart::Muzzy => (
             "muzzy",
@@ -397,7 +443,12 @@ fn words(
         ),
         MemoryPart::MappedRest => {
             let half = blocks.map_or(0.0, |it| it.error) * Confidence::default().standard_errors();
+            let is_unknown = blocks.is_some_and(|it| it.untouched.is_none());
             let remedy = match half > 0.0 {
+                _ if is_unknown => {
+                    let most = Bytes(in_mappings(reading));
+                    format!("up to {most}: HEAPPROF_PAGES tells")
+                }
                 true => format!("± {}; see top --by mapping", Bytes(half)),
                 false => "see top --by mapping".into(),
             };
@@ -512,6 +563,7 @@ fn caveats(reading: &MemoryReading, run: &Run, is_in_mappings: bool) -> Vec<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::run::HighestReading;
 
     fn memory(resident_mib: u64, lines: &[(&'static str, i64)]) -> ResidentMemory {
         let line = |&(key, mib): &(&'static str, i64)| ResidentLine {
@@ -601,5 +653,71 @@ mod tests {
         memory.reading.set(MemoryField::LazyFree, 18 << 20);
         let words = memory.lazily_freed().expect("a line");
         assert!(words.contains("MADV_FREE: 12.0 MiB of"), "{words}");
+    }
+
+    #[test]
+    fn more_than_any_reading_has_and_an_end_without_one_are_told() {
+        let mut profile = Profile::default();
+        let mut reading = MemoryReading::at(2_000_000_000);
+        reading.set(MemoryField::Resident, 100 << 20);
+        profile.memory = Some(reading);
+        profile.run.duration_ns = 2_000_000_000;
+        profile.run.ending = Ending::Running;
+        profile.run.most_resident = Some(HighestReading {
+            record: 1,
+            time_ns: 1,
+            resident: 200 << 20,
+        });
+        let ages = |profile: &Profile| ResidentMemory::of(profile, None).expect("a reading").ages;
+        profile.account.counters = vec![(Counter::MostResidentBytes, 203 << 20)];
+        assert!(ages(&profile).is_empty(), "{:?}", ages(&profile));
+        profile.account.counters = vec![(Counter::MostResidentBytes, 324 << 20)];
+        let told = ages(&profile).join("; ");
+        assert!(
+            told.contains("at most 324.0 MiB were resident") && told.contains("has 200.0 MiB"),
+            "{told}"
+        );
+        profile.account.counters.clear();
+        profile.run.ending = Ending::CutOff;
+        let told = ages(&profile).join("; ");
+        assert!(told.starts_with("no reading behind 2.000 s"), "{told}");
+    }
+
+    #[test]
+    fn the_rest_of_mappings_is_at_most_all_of_them_if_pages_of_blocks_are_not_known() {
+        let mut reading = MemoryReading::at(0);
+        for (field, mib) in [
+            (MemoryField::Resident, 110),
+            (MemoryField::Anonymous, 100),
+            (MemoryField::Mapped, 2),
+            (MemoryField::MappedUnrecorded, 96),
+            (MemoryField::DetailAge, 0),
+        ] {
+            reading.set(field, mib << 20);
+        }
+        let run = Run {
+            allocator: "/lib/libc.so.6".into(),
+            ..Run::default()
+        };
+        let at = |untouched| {
+            let blocks = BlocksInUse {
+                requested: f64::from(300 << 20),
+                interval: 1,
+                untouched,
+                ..BlocksInUse::default()
+            };
+            let memory = ResidentMemory::at(reading, Some(blocks), &run).expect("a reading");
+            let rest = memory.lines.iter().find(|line| line.key == "mapped_rest");
+            rest.expect("the line").clone()
+        };
+        let unknown = at(None);
+        assert_eq!((unknown.bytes, unknown.error), (0, f64::from(98 << 20)));
+        assert!(
+            unknown.remedy.starts_with("up to 98.0 MiB"),
+            "{}",
+            unknown.remedy
+        );
+        let known = at(Some(f64::from(300 << 20)));
+        assert_eq!((known.bytes >> 20, known.error), (96, 0.0));
     }
 }

@@ -97,7 +97,9 @@ impl Samples {
         let mut measures = Metric::ALL.map(Measure::Basic).to_vec();
         measures.extend(past);
         if profile.pasts.iter().any(|past| !past.pages.is_empty()) {
-            measures.extend(Measure::OF_PAGES);
+            let knows_slabs = profile.pages.is_none_or(|pages| pages.knows_slabs);
+            let is_known = |it: &Measure| *it != Measure::Pinned || knows_slabs;
+            measures.extend(Measure::OF_PAGES.into_iter().filter(is_known));
         }
         if profile.pasts.iter().any(|past| past.mapped > 0) {
             measures = vec![Measure::Mapped, Measure::MappedResident]; // there are no blocks
@@ -170,4 +172,37 @@ impl Sample {
 /// The number as formats with signed ones have it.
 pub(super) fn clamp(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Past;
+    use crate::model::page_reading::PagesRead;
+    use heapprof_core::Estimate;
+
+    #[test]
+    fn what_blocks_pin_is_no_column_where_slabs_are_not_known() {
+        let mut past = Past::default();
+        past.pages.resident = Estimate::given(1, 4096);
+        let mut profile = Profile {
+            pasts: vec![past],
+            ..Profile::default()
+        };
+        for knows_slabs in [true, false] {
+            profile.pages = Some(PagesRead {
+                time_ns: 0,
+                record: 1,
+                ran_ns: 0,
+                pages: 1,
+                blocks: 1,
+                left_out: 0,
+                is_cut: false,
+                knows_slabs,
+            });
+            let measures = Samples::of(&profile).measures;
+            assert!(measures.contains(&Measure::Resident));
+            assert_eq!(measures.contains(&Measure::Pinned), knows_slabs);
+        }
+    }
 }

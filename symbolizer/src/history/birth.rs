@@ -20,7 +20,7 @@ pub(super) const COUNTS: u64 = 1 << 63;
 pub(super) const INHERITED: u64 = 1 << 62;
 
 /// A sampled block that was allocated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Allocation {
     /// The sample.
     pub id: u64,

@@ -1,6 +1,6 @@
 //! Member: one of the joined logs, during its second reading.
 
-use heapprof_core::NumberMap;
+use heapprof_core::{BlockMap, NumberMap};
 use heapprof_format::{Checkpoint, CoarseMoment, Event, Record, Start};
 
 use crate::model::special_threads::BEFORE_THE_FORK;
@@ -32,7 +32,7 @@ pub(super) struct Member<'a> {
     /// damaged.
     pub(super) numbers: (u32, u32),
     /// The blocks in use: ids in the joined log, by the log's own ids.
-    pub(super) live: NumberMap<u64, u64>,
+    pub(super) live: BlockMap<u64>,
     /// Time of the newest record, of its own clock.
     pub(super) reached_ns: u64,
     pub(super) has_ended: bool,

@@ -112,7 +112,7 @@ impl JoinedPages {
                 joined.ran_ns = joined.ran_ns.saturating_add(last.ran_ns);
                 joined.pages = joined.pages.saturating_add(last.pages);
                 let numbered = last.blocks.iter().filter_map(|block| {
-                    let id = *member.live.get(&block.id)?;
+                    let id = *member.live.get(block.id)?;
                     Some(PagesOfBlock { id, ..*block })
                 });
                 joined.blocks.extend(numbered);

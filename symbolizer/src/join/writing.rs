@@ -414,7 +414,7 @@ impl<'a, W: Write> Writing<'a, W> {
     fn free(&mut self, index: usize, free: &Free) -> io::Result<()> {
         let member = &mut self.members[index];
         let time_ns = member.joined(free.time_ns);
-        let Some(id) = member.live.remove(&free.id) else {
+        let Some(id) = member.live.remove(free.id) else {
             return Ok(()); // of a block that is left out, or not in its log
         };
         let thread = member.thread(free.thread);
@@ -439,7 +439,7 @@ impl<'a, W: Write> Writing<'a, W> {
         self.leave_mappings(index, time_ns)?;
         self.pages.leave(index);
         let live = std::mem::take(&mut self.members[index].live);
-        let mut live: Vec<u64> = live.into_values().collect();
+        let mut live: Vec<u64> = live.iter().map(|(_, &id)| id).collect();
         live.sort_unstable();
         if !live.is_empty() && !std::mem::replace(&mut self.has_left, true) {
             self.put(&Record::Thread(Thread {

@@ -19,7 +19,7 @@
 
 use crate::history::Allocation;
 use crate::history::temporary::Temporary;
-use heapprof_core::{Estimate, NumberMap, Weight};
+use heapprof_core::{BlockMap, Estimate, NumberMap, Weight};
 
 use crate::model::amount::Amount;
 use crate::model::change::Change;
@@ -29,7 +29,7 @@ use crate::model::span::Cut;
 use crate::model::span::Span;
 
 /// Where an event is in the log.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct EventPosition {
     record: u64,
     time_ns: u64,
@@ -41,7 +41,7 @@ impl EventPosition {
     }
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Birth {
     allocation: Allocation,
     at: EventPosition,
@@ -57,7 +57,7 @@ pub(crate) struct PairedDifference {
     views: [Span; 2],
     /// Detail begins here.
     since_ns: u64,
-    live: NumberMap<u64, Birth>,
+    live: BlockMap<Birth>,
     allocations: NumberMap<u32, f64>,
     by_stack: Vec<Change>,
 }
@@ -70,7 +70,7 @@ impl PairedDifference {
             temporary,
             views,
             since_ns: 0,
-            live: NumberMap::default(),
+            live: BlockMap::default(),
             allocations: NumberMap::default(),
             by_stack: Vec::new(),
         }
@@ -99,7 +99,7 @@ impl PairedDifference {
 
     /// A sampled block was freed.
     pub(crate) fn free(&mut self, id: u64, record: u64, time_ns: u64) {
-        if let Some(birth) = self.live.remove(&id) {
+        if let Some(birth) = self.live.remove(id) {
             self.settle(&birth, Some(EventPosition { record, time_ns }));
         }
     }
@@ -127,7 +127,8 @@ impl PairedDifference {
 
     /// The differences by stack; may be shorter than the stacks.
     pub(crate) fn finish(mut self) -> Vec<Change> {
-        let mut live: Vec<Birth> = self.live.drain().map(|(_, birth)| birth).collect();
+        let mut live: Vec<Birth> = self.live.iter().map(|(_, &birth)| birth).collect();
+        self.live = BlockMap::default();
         // Sums of floating-point numbers depend on their order; a hash map has none.
         live.sort_unstable_by_key(|birth| birth.allocation.id);
         for birth in &live {

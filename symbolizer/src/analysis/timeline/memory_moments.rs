@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use heapprof_core::{NumberMap, Weight};
+use heapprof_core::{BlockMap, Weight};
 use heapprof_format::{Alloc, Event, Free, MemoryReading, Record};
 
 use crate::analysis::resident_memory::BlocksInUse;
@@ -36,7 +36,7 @@ pub(crate) struct MemoryMoments {
     /// Each with the number of moments before it.
     kept: Vec<(usize, MemoryMoment)>,
     /// The blocks in use that have slack.
-    slack_of: NumberMap<u64, Slack>,
+    slack_of: BlockMap<Slack>,
     /// Their sums, of all blocks and of those from other allocators.
     slack: f64,
     slack_elsewhere: f64,
@@ -50,7 +50,7 @@ pub(crate) struct MemoryMoments {
 }
 
 /// The slack of a block.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Slack {
     bytes: f64,
     is_elsewhere: bool,
@@ -67,7 +67,7 @@ impl MemoryMoments {
             moments,
             waiting: VecDeque::new(),
             kept: Vec::new(),
-            slack_of: NumberMap::default(),
+            slack_of: BlockMap::default(),
             slack: 0.0,
             slack_elsewhere: 0.0,
             newest: None,
@@ -88,7 +88,7 @@ impl MemoryMoments {
         };
         let stack = fold.ledger().block(id).map(|block| block.stack as usize);
         let is_elsewhere = stack.and_then(|stack| self.stacks_elsewhere.get(stack));
-        if let Some(slack) = self.slack_of.get_mut(&id)
+        if let Some(slack) = self.slack_of.get_mut(id)
             && is_elsewhere == Some(&true)
         {
             slack.is_elsewhere = true;
@@ -161,7 +161,7 @@ impl Companion for MemoryMoments {
                 self.newest = Some(alloc.id);
             }
             Event::Free(free) => {
-                if let Some(slack) = self.slack_of.remove(&free.id) {
+                if let Some(slack) = self.slack_of.remove(free.id) {
                     self.slack -= slack.bytes;
                     if slack.is_elsewhere {
                         self.slack_elsewhere -= slack.bytes;

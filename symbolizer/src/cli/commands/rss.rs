@@ -189,7 +189,7 @@ fn why_none(file: &str, profile: &Profile) -> String {
         true => "it was recorded with HEAPPROF_MEMORY_INTERVAL_MS=0",
         false if profile.run.is_joined => "it joins several processes; give one process's log",
         false => {
-            "none was taken: they come once a second while the program allocates, at markers, dumps and the end"
+            "none was taken: they come once a second while the program allocates (HEAPPROF_MEMORY_INTERVAL_MS), at markers, dumps (HEAPPROFILE) and the end"
         }
     };
     format!("{file}: no reading of the resident memory: {why}")

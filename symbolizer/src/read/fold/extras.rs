@@ -1,7 +1,7 @@
 //! Extras keeper: collects the rows by thread, the events of sampled blocks, and the spikes during
 //! a fold.
 
-use heapprof_core::{Estimate, Fixed, Ledger, Live, NumberMap, Row, SizeClass};
+use heapprof_core::{BlockMap, Estimate, Fixed, Ledger, Live, NumberMap, Row, SizeClass};
 use heapprof_format::{Alloc, Free};
 
 use crate::history::spikes::{Point, SpikesSoFar};
@@ -19,7 +19,7 @@ pub(crate) struct Keeper {
     /// By row of the whole account: the thread of its first block.
     first: Vec<Option<FirstThread>>,
     /// The rows of blocks in use that another thread allocated.
-    of_others: NumberMap<u64, u32>,
+    of_others: BlockMap<u32>,
     events: Vec<Event>,
     spikes: SpikesSoFar,
 }
@@ -125,7 +125,7 @@ impl Keeper {
             && let Some(Some(first)) = self.first.get(live.row as usize)
         {
             let other = match first.has_others {
-                true => self.of_others.remove(&free.id),
+                true => self.of_others.remove(free.id),
                 false => None,
             };
             let block = whole.block_of(live);
