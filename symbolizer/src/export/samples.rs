@@ -177,18 +177,16 @@ pub(super) fn clamp(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::Past;
     use crate::model::page_reading::PagesRead;
     use heapprof_core::Estimate;
 
     #[test]
     fn what_blocks_pin_is_no_column_where_slabs_are_not_known() {
-        let mut past = Past::default();
-        past.pages.resident = Estimate::given(1, 4096);
         let mut profile = Profile {
-            pasts: vec![past],
+            pasts: vec![Default::default()],
             ..Profile::default()
         };
+        profile.pasts[0].pages.resident = Estimate::given(1, 4096);
         for knows_slabs in [true, false] {
             profile.pages = Some(PagesRead {
                 time_ns: 0,
