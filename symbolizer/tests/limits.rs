@@ -23,6 +23,8 @@ fn an_exact_number_is_above_its_limit_or_not() {
         ("allocated-bytes", "1123KiB", "0"),
         // 100 kB for ten seconds, 50 kB for three, three MB for a millisecond each, and the leak.
         ("heaptime", "1160501", "1160500"),
+        // 102,500 and 102,400 bytes.
+        ("in-use-bytes", "100.09765625KiB", "0.09765625M"),
     ] {
         let top = ["top", &log, "-m", metric, "--fail-above"];
         let just = [&top[..], &[just]].concat();
@@ -271,7 +273,19 @@ fn nothing_is_exact_of_a_log_that_is_damaged() {
 fn a_limit_that_is_none_is_refused() {
     for (args, code, words) in [
         (&["top", "x", "--fail-above", "5%"][..], 2, "bytes, such as"),
-        (&["top", "x", "--fail-above", "-1"], 2, "bytes, such as"),
+        (&["top", "x", "--fail-above", "-1"], 2, "negative"),
+        (&["top", "x", "--fail-above", "nan"], 2, "bytes, such as"),
+        (&["top", "x", "--fail-above", "1.5"], 2, "a part of a byte"),
+        (
+            &["diff", "x", "y", "--fail-above", "1.00000000001G"],
+            2,
+            "11 digits behind the point",
+        ),
+        (
+            &["run", "--fail-above", "-1.5G", "--", "true"],
+            2,
+            "negative",
+        ),
         (&["diff", "x", "y", "--fail-above", "much"], 2, "or 5%"),
         (&["diff", "x", "y", "--fail-above", "nan%"], 2, "or 5%"),
         (

@@ -1,25 +1,28 @@
 //! Limit options: `--fail-above` and `--allow-inconclusive`, and the message when a limit is
 //! exceeded or cannot be judged.
 
-use heapprof_symbolizer::{Change, Confidence, Limit, Measure, Printable, Profile, REAL, Ruling};
+use heapprof_symbolizer::{
+    Change, Confidence, Limit, Measure, Printable, Profile, REAL, Ruling, bytes_in,
+};
 
-use crate::cli::options::quantity::bytes;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::say;
 
-/// Parses the limit of a number: `200MiB`, or `5000`.
+/// Parses the limit of a number: `200MiB`, `1.5GiB`, or `5000`.
 pub(crate) fn amount(text: &str) -> Result<Limit, String> {
-    match text {
-        "0" => Ok(Limit::Amount(0.0)),
-        _ => bytes(text).map(|number| Limit::Amount(number as f64)),
-    }
+    let number = bytes_in(text)?.ok_or("less than 2^64")?;
+    Ok(Limit::Amount(number as f64))
 }
 
 /// Parses the limit of growth: an amount, or `5%` of the amount before.
 pub(crate) fn growth(text: &str) -> Result<Limit, String> {
     const WANTED: &str = "an amount or a share, such as 10MiB, 5000, or 5%";
     let Some(percent) = text.strip_suffix('%') else {
-        return amount(text).map_err(|_| WANTED.into());
+        let is_number = text.starts_with(|c: char| c.is_ascii_digit());
+        return amount(text).map_err(|why| match is_number {
+            true => format!("{why}; or a share, such as 5%"),
+            false => WANTED.into(),
+        });
     };
     let percent = percent.trim().parse().ok();
     let percent = percent.filter(|number: &f64| number.is_finite() && *number >= 0.0);

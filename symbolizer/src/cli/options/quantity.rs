@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use heapprof_symbolizer::{LARGEST_INTERVAL, bytes_in, duration_ns};
 
-/// `1048576`, `512KiB`, `100MiB`, `1GiB`: bytes, more than 0, in powers of 1024.
+/// `1048576`, `512KiB`, `100MiB`, `1.5GiB`: bytes, more than 0, in powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     bytes_in(text)?
         .filter(|&n| n > 0)
@@ -69,7 +69,8 @@ mod tests {
         assert_eq!(bytes("512K"), Ok(524_288));
         assert_eq!(bytes("64KiB"), Ok(65_536));
         assert_eq!(bytes("2mb"), Ok(2 << 20));
-        for wrong in ["", "K", "-1", "1.5K", "1x", "0", "99999999999999G"] {
+        assert_eq!(bytes("1.5K"), Ok(1536));
+        for wrong in ["", "K", "-1", "1.5", "1x", "0.0K", "0", "99999999999999G"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
         let overflow = "99999999999999999999999";

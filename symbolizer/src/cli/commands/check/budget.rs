@@ -65,7 +65,8 @@ struct Entry {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Amount {
-    Number(u64),
+    Whole(u64),
+    Other(f64),
     Text(String),
 }
 
@@ -125,7 +126,13 @@ impl BudgetLimit {
             return Err(format!("{metric} has no sites here; leave the pattern out"));
         }
         let limit = match entry.at_most {
-            Amount::Number(number) => Limit::Amount(number as f64),
+            Amount::Whole(number) => Limit::Amount(number as f64),
+            Amount::Other(number) => {
+                return Err(format!(
+                    "at-most: {number} is no whole number, 0 or more; with a unit it is in quotes, \
+                     such as \"5.5MiB\""
+                ));
+            }
             Amount::Text(text) => amount(&text).map_err(|why| format!("at-most: {why}"))?,
         };
         Ok(BudgetLimit {
@@ -161,7 +168,7 @@ mod tests {
 
     #[test]
     fn limits_are_of_all_or_of_what_a_pattern_matches() {
-        let text = "suppressions = \"a.supp\"\n[[limit]]\nmetric = \"peak\"\nat-most = \"2KiB\"\n\
+        let text = "suppressions = \"a.supp\"\n[[limit]]\nmetric = \"peak\"\nat-most = \"2.5KiB\"\n\
                     [[limit]]\nname = \"x\"\nfunction = \"^parse*\"\nat-most = 0\n";
         let budget = Budget::parse(text).unwrap();
         assert_eq!(budget.suppressions, Some("a.supp".into()));
@@ -170,7 +177,7 @@ mod tests {
         };
         assert_eq!(
             (all.measure, all.limit),
-            (Measure::PeakBytes, Limit::Amount(2048.0))
+            (Measure::PeakBytes, Limit::Amount(2560.0))
         );
         assert!(all.of.is_none() && all.name.is_none());
         assert_eq!(
@@ -187,6 +194,10 @@ mod tests {
             ("", "no [[limit]]"),
             ("[[limit]]\n", "at-most"),
             ("[[limit]]\nat-most = \"much\"\n", "limit 1: at-most"),
+            ("[[limit]]\nat-most = 5.5\n", "at-most: 5.5 is no whole"),
+            ("[[limit]]\nat-most = -1\n", "at-most: -1 is no whole"),
+            ("[[limit]]\nat-most = nan\n", "at-most: NaN is no whole"),
+            ("[[limit]]\nat-most = \"-1MiB\"\n", "at-most: negative"),
             ("[[limit]]\nat-most = 1\nmetrik = \"peak\"\n", "line 3"),
             (
                 "[[limit]]\nat-most = 1\nmetric = \"pique\"\n",
