@@ -458,3 +458,48 @@ fn a_difference_of_which_the_filter_leaves_nothing_is_not_judged() {
         }
     }
 }
+
+/// The function of the second limit was renamed.
+#[test]
+fn a_pattern_of_a_budget_that_matches_nothing_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let dump = write(folder.path(), "a.heap", NAMED.as_bytes());
+    let limit = |of: &str| format!("[[limit]]\nat-most = \"1.5GiB\"\n{of}\n");
+    let all = [
+        limit("site = \"read_request\""),
+        limit("name = \"old\"\nsite = \"read_demand\""),
+        limit("site = \"^gone$\""),
+        limit("module = \"/nowhere/\""),
+        limit(""),
+    ];
+    let budget = write(folder.path(), "b.toml", all.concat().as_bytes());
+    let check = ["check", "--budget", budget.to_str().unwrap()];
+    let check = [&check[..], &[dump.to_str().unwrap()]].concat();
+    // Names of sites are missing, which leaves a limit open. Modules have all names.
+    let (code, said) = status(&check);
+    assert_eq!(code, 4, "{said}");
+    let file = budget.display();
+    let told =
+        |of: &str, line: u32| format!("heapprof: note: {of} ({file}, line {line}) matches nothing");
+    let expected = [
+        told("site read_demand", 7),
+        told("site ^gone$", 10),
+        told("module /nowhere/", 13),
+    ];
+    assert_eq!(said.lines().take(3).collect::<Vec<_>>(), expected);
+    assert!(!said.contains("read_request"), "{said}");
+    let alone = limit("module = \"/nowhere/\"");
+    write(folder.path(), "b.toml", alone.as_bytes());
+    assert_eq!(status(&check), (0, told("module /nowhere/", 3) + "\n"));
+    write(folder.path(), "b.toml", all.concat().as_bytes());
+    let document = json(&[&check[..], &["--json", "--allow-inconclusive"]].concat());
+    let limits = document["limits"].as_array().unwrap();
+    let told = |key: &str| -> Vec<serde_json::Value> {
+        limits.iter().map(|limit| limit[key].clone()).collect()
+    };
+    let matches = [Some(true), Some(false), Some(false), Some(false), None];
+    let matches: Vec<serde_json::Value> = matches.iter().map(|&it| it.into()).collect();
+    assert_eq!(told("matches"), matches);
+    assert_eq!(told("line")[1], 7);
+    assert_eq!(told("at_most")[0], 1.5 * f64::from(1 << 30));
+}

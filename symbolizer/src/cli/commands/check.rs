@@ -3,14 +3,14 @@
 mod budget;
 mod json;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use heapprof_symbolizer::{Printable, Profile, ReadRequest, Symbols, WantedExtras, retain_stacks};
 
 use crate::cli::inputs::source::Source;
 use crate::cli::options::limit::{Judgement, LimitVerdict, judge};
 use crate::cli::options::measure::DEFAULT_TEMPORARY;
-use crate::cli::options::suppressions::SuppressionArgs;
+use crate::cli::options::suppressions::{SuppressionArgs, say_unused};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
 use budget::{Budget, BudgetLimit};
@@ -26,7 +26,8 @@ const BUDGET: &str = r#"A budget, in TOML:
   site = "parse_*"              # or function = of any frame, or module = that of the site
   at-most = "10MiB"
 
-A pattern matches anywhere in a name, at its beginning with ^, and at its end with $.
+A pattern matches anywhere in a name, at its beginning with ^, and at its end with $. A line on
+standard error names each that matches nothing.
 
 Exit status: 0, all limits are kept; 3, one is exceeded; 4, none is, and one cannot be judged: the
 log is damaged or cut, has no samples, names are missing, or noise is too large; 1, there is no such
@@ -61,6 +62,8 @@ pub(crate) struct Args {
 struct Judged<'a> {
     limit: &'a BudgetLimit,
     judgement: Judgement,
+    /// True if the limit's pattern matches a stack, or there is no pattern.
+    matches: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -90,15 +93,17 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         if !of_mappings {
             suppressions.apply(&mut profile, &symbols)?;
         }
-        judged.extend(limits.into_iter().map(|limit| Judged {
-            limit,
-            judgement: judgement(limit, &profile, &symbols),
-        }));
+        judged.extend(
+            limits
+                .into_iter()
+                .map(|limit| judged_by(limit, &profile, &symbols)),
+        );
         heap.get_or_insert(profile);
     }
     let Some(profile) = heap else {
         return Ok(());
     };
+    judged.iter().for_each(|it| it.say_if_unused(&args.budget));
     let verdict = judged.iter().map(|it| it.judgement.verdict).max();
     let verdict = verdict.unwrap_or(LimitVerdict::Inconclusive);
     let shown = Destination::Stdout.write(|out| match args.json {
@@ -135,28 +140,44 @@ impl Judged<'_> {
         if let Some(name) = &self.limit.name {
             write!(out, "{}: ", Printable(name))?;
         }
-        if let Some((subject, pattern)) = &self.limit.of {
-            write!(out, "{} {}: ", subject.name(), Printable(pattern.text()))?;
+        if let Some(of) = &self.limit.of {
+            let pattern = Printable(of.pattern.text());
+            write!(out, "{} {pattern}: ", of.subject.name())?;
         }
         writeln!(out, "{}", Printable(&self.judgement.words))
     }
+
+    /// Says that the pattern matches nothing: the function may have another name now.
+    fn say_if_unused(&self, budget: &Path) {
+        if let Some(of) = self.limit.of.as_ref().filter(|_| !self.matches) {
+            let pattern = format!("{} {}", of.subject.name(), of.pattern.text());
+            say_unused(budget, of.line, &pattern);
+        }
+    }
 }
 
-/// Judges one limit.
-fn judgement(it: &BudgetLimit, profile: &Profile, symbols: &Symbols) -> Judgement {
-    let Some((subject, pattern)) = &it.of else {
-        return judge(it.limit, profile, profile, it.measure);
+/// Judges by one limit.
+fn judged_by<'a>(limit: &'a BudgetLimit, profile: &Profile, symbols: &Symbols) -> Judged<'a> {
+    let judged = |judgement, matches| Judged {
+        limit,
+        judgement,
+        matches,
     };
-    let selected = subject.select(pattern, profile, symbols);
-    if !selected.contains(&true) && subject.lacks_names(profile, symbols) {
-        return Judgement {
+    let Some(of) = &limit.of else {
+        return judged(judge(limit.limit, profile, profile, limit.measure), true);
+    };
+    let selected = of.subject.select(&of.pattern, profile, symbols);
+    let matches = selected.contains(&true);
+    if !matches && of.subject.lacks_names(profile, symbols) {
+        let judgement = Judgement {
             verdict: LimitVerdict::Inconclusive,
             words: "nothing matches, and not all frames have names (`heapprof info` says why)"
                 .into(),
         };
+        return judged(judgement, matches);
     }
     let mut part = profile.clone();
-    let what = format!("{} {}", subject.name(), pattern.text());
+    let what = format!("{} {}", of.subject.name(), of.pattern.text());
     retain_stacks(&mut part, &selected, &what);
-    judge(it.limit, profile, &part, it.measure)
+    judged(judge(limit.limit, profile, &part, limit.measure), matches)
 }

@@ -53,7 +53,7 @@ impl SuppressionArgs {
                     Count(numbers.in_use_objects),
                     Bytes(numbers.allocated_bytes as f64),
                 )),
-                false => say_unused(path, it.line, it.pattern.text()),
+                false => say_unused(path, it.line, &format!("leak:{}", it.pattern.text())),
             }
         }
         let kept: Vec<bool> = of_stacks.iter().map(Option::is_none).collect();
@@ -80,7 +80,7 @@ impl SuppressionArgs {
         for (it, of_sides) in suppressions.all().iter().zip(&stacks) {
             let pattern = it.pattern.text();
             match of_sides.iter().sum() {
-                0 => say_unused(path, it.line, pattern),
+                0 => say_unused(path, it.line, &format!("leak:{pattern}")),
                 n => say::note(&format_args!(
                     "suppressed: leak:{}: {} stacks",
                     Printable(pattern),
@@ -136,9 +136,9 @@ pub(crate) fn text_of(path: &Path) -> Result<String, Failure> {
     Ok(text.to_owned())
 }
 
-fn say_unused(path: &Path, line: usize, pattern: &str) {
+pub(crate) fn say_unused(path: &Path, line: usize, pattern: &str) {
     say::note(&format_args!(
-        "note: leak:{} ({}, line {line}) matches nothing",
+        "note: {} ({}, line {line}) matches nothing",
         Printable(pattern),
         path.display()
     ));

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use heapprof_symbolizer::{Limit, Measure, Pattern, Subject};
 use serde::Deserialize;
+use toml::Spanned;
 
 use crate::cli::options::limit::amount;
 use crate::cli::options::measure::SumArg;
@@ -39,7 +40,16 @@ pub(super) struct BudgetLimit {
     pub(super) measure: Measure,
     pub(super) limit: Limit,
     /// The stacks that are limited; `None`: all.
-    pub(super) of: Option<(Subject, Pattern)>,
+    pub(super) of: Option<Part>,
+}
+
+/// The stacks that a limit is about.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) subject: Subject,
+    pub(super) pattern: Pattern,
+    /// The line of the file that has the pattern, from 1.
+    pub(super) line: usize,
 }
 
 #[derive(Deserialize)]
@@ -56,9 +66,9 @@ struct Entry {
     name: Option<String>,
     metric: Option<String>,
     at_most: Amount,
-    site: Option<String>,
-    function: Option<String>,
-    module: Option<String>,
+    site: Option<Spanned<String>>,
+    function: Option<Spanned<String>>,
+    module: Option<Spanned<String>>,
 }
 
 /// `"200MiB"`, or a number.
@@ -89,7 +99,7 @@ impl Budget {
         }
         let limits = file.limit.into_iter().enumerate();
         let limits = limits.map(|(index, entry)| {
-            BudgetLimit::of(entry).map_err(|why| format!("limit {}: {why}", index + 1))
+            BudgetLimit::of(entry, text).map_err(|why| format!("limit {}: {why}", index + 1))
         });
         Ok(Budget {
             limits: limits.collect::<Result<_, _>>()?,
@@ -99,7 +109,8 @@ impl Budget {
 }
 
 impl BudgetLimit {
-    fn of(entry: Entry) -> Result<BudgetLimit, String> {
+    /// Returns the limit of an entry of a file with that text.
+    fn of(entry: Entry, file: &str) -> Result<BudgetLimit, String> {
         let metric = entry.metric.as_deref().unwrap_or("in-use-bytes");
         let measure = SumArg::from_str(metric, false).map_err(|_| {
             format!("there is no metric {metric:?}; `heapprof top --help` lists them")
@@ -116,10 +127,11 @@ impl BudgetLimit {
             (_, Some(_)) => {
                 return Err("wanted is one of site, function and module".into());
             }
-            (Some((subject, text)), None) => {
-                let pattern = Pattern::new(&text).ok_or("the pattern is empty or too long")?;
-                Some((subject, pattern))
-            }
+            (Some((subject, text)), None) => Some(Part {
+                subject,
+                pattern: Pattern::new(text.get_ref()).ok_or("the pattern is empty or too long")?,
+                line: line_of(text.span().start, file),
+            }),
             (None, None) => None,
         };
         if of.is_some() && measure.0.is_mapped() {
@@ -146,10 +158,7 @@ impl BudgetLimit {
 
 /// Returns the line of the file and what is wrong there.
 fn in_one_line(error: &toml::de::Error, text: &str) -> String {
-    let line = error.span().map(|span| {
-        let before = text.get(..span.start).unwrap_or_default();
-        before.matches('\n').count() + 1
-    });
+    let line = error.span().map(|span| line_of(span.start, text));
     let what = error
         .message()
         .lines()
@@ -160,6 +169,12 @@ fn in_one_line(error: &toml::de::Error, text: &str) -> String {
         Some(line) => format!("line {line}: {what}"),
         None => what,
     }
+}
+
+/// Returns the number of the line that has this byte of a text.
+fn line_of(offset: usize, text: &str) -> usize {
+    let before = text.get(..offset).unwrap_or_default();
+    before.matches('\n').count() + 1
 }
 
 #[cfg(test)]
@@ -184,8 +199,11 @@ mod tests {
             (part.measure, part.limit),
             (Measure::default(), Limit::Amount(0.0))
         );
-        let (subject, pattern) = part.of.as_ref().unwrap();
-        assert_eq!((*subject, pattern.text()), (Subject::Function, "^parse*"));
+        let of = part.of.as_ref().unwrap();
+        assert_eq!(
+            (of.subject, of.pattern.text(), of.line),
+            (Subject::Function, "^parse*", 7)
+        );
     }
 
     #[test]

@@ -25,6 +25,10 @@ struct JsonLimit<'a> {
     /// `site`, `function` or `module`.
     of: Option<&'a str>,
     pattern: Option<&'a str>,
+    /// The line of the budget file that has the pattern.
+    line: Option<usize>,
+    /// Whether the pattern matches anything.
+    matches: Option<bool>,
     at_most: f64,
     verdict: &'static str,
     reason: &'a str,
@@ -37,14 +41,16 @@ pub(super) fn write(
     verdict: LimitVerdict,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let limits = judged.iter().map(|Judged { limit, judgement }| JsonLimit {
-        name: limit.name.as_deref(),
-        metric: limit.measure.name(),
-        of: limit.of.as_ref().map(|(subject, _)| subject.name()),
-        pattern: limit.of.as_ref().map(|(_, pattern)| pattern.text()),
-        at_most: limit.limit.allows(0.0),
-        verdict: judgement.verdict.key(),
-        reason: &judgement.words,
+    let limits = judged.iter().map(|it| JsonLimit {
+        name: it.limit.name.as_deref(),
+        metric: it.limit.measure.name(),
+        of: it.limit.of.as_ref().map(|of| of.subject.name()),
+        pattern: it.limit.of.as_ref().map(|of| of.pattern.text()),
+        line: it.limit.of.as_ref().map(|of| of.line),
+        matches: it.limit.of.as_ref().map(|_| it.matches),
+        at_most: it.limit.limit.allows(0.0),
+        verdict: it.judgement.verdict.key(),
+        reason: &it.judgement.words,
     });
     let document = Document {
         head: Head::of(profile),
