@@ -34,7 +34,7 @@ use crate::read::parent_log;
 use crate::read::pprof::{PprofError, profile_of_pprof};
 use crate::read::segments::{self, without_zst};
 use crate::regular_file::{OpenError, RegularFile};
-use crate::resolve::archive;
+use crate::resolve::archive::{self, Loss};
 
 /// A file that was opened and whose kind is known.
 #[derive(Debug)]
@@ -47,6 +47,8 @@ pub struct Input {
     owner: u32,
     /// The profile in a bundle: its name and where it lies.
     member: Option<(String, Range<usize>)>,
+    /// Why members of the bundle are missing.
+    loss: Option<Loss>,
     /// All segments of a log that rotates.
     segments: Option<segments::Joined>,
     /// The log of a forked process with what it had from its parent.
@@ -128,10 +130,12 @@ pub enum InputError {
         source: JemallocError,
     },
     /// A tar file without a profile in front.
-    #[error("{path}: offset 0: a tar file, but no bundle of heapprof's", path = .path.display())]
+    #[error("{path}: offset 0: a tar file, but no bundle of heapprof's{loss}", path = .path.display())]
     NoBundle {
         /// The file.
         path: PathBuf,
+        /// Fault of the tar file, behind a comma; empty if there is none.
+        loss: String,
     },
     /// A log that cannot be read.
     #[error("{path}: offset {offset}: {source}", path = .path.display(), offset = .source.offset)]
@@ -196,6 +200,7 @@ impl Input {
             damage: None,
             owner: file.metadata()?.uid(),
             member: None,
+            loss: None,
             segments: None,
             joined: None,
             empty_logs: 0,
@@ -286,20 +291,30 @@ impl Input {
             damage: file.damage(),
             owner: file.meta().uid(),
             member: None,
+            loss: None,
             segments: None,
             joined: None,
             empty_logs: 0,
         };
         if archive::is_archive(&input.map) {
-            let first = archive::members(&input.map).into_iter().next();
-            let (name, range) = first.ok_or(InputError::NoBundle { path: path.into() })?;
-            input.member = Some((String::from_utf8_lossy(&name).into_owned(), range));
+            let members = archive::members(&input.map);
+            let no_bundle = || InputError::NoBundle {
+                path: path.into(),
+                loss: match members.loss {
+                    Some(loss) => format!(", {loss}"),
+                    None => String::new(),
+                },
+            };
+            let (name, range) = members.all.first().ok_or_else(no_bundle)?;
+            let name = String::from_utf8_lossy(name).into_owned();
+            input.member = Some((name, range.clone()));
+            input.loss = members.loss;
             let is_profile = input.is_log()
                 || input.is_gzip()
                 || is_jemalloc(input.bytes())
                 || Dump::parse(input.bytes()).is_ok();
             if !is_profile {
-                return Err(InputError::NoBundle { path: path.into() });
+                return Err(no_bundle());
             }
         }
         if input.bytes().is_empty() {
@@ -393,11 +408,21 @@ impl Input {
         self.read_part(&request, progress)
     }
 
-    /// Notes in an account that the file is compressed and damaged, which the bytes in it do not
-    /// say.
+    /// Says that files of a bundle are missing, and with them names. `None`: none is.
+    pub fn lost_names(&self) -> Option<String> {
+        let loss = self.loss?;
+        Some(format!(
+            "the bundle is {loss}: the files behind that are missing, and the names that they give; copy the bundle \
+             again, or make it anew"
+        ))
+    }
+
+    /// Notes in an account that the file is compressed or a bundle, and damaged, which the bytes in
+    /// it do not say.
     pub fn note_damage(&self, account: &mut LogAccount) {
         account.note_damaged_file(self.damage);
         account.empty_logs = self.empty_logs;
+        account.lost_names.extend(self.lost_names());
     }
 
     /// Its bytes, when it is a log.
@@ -447,12 +472,21 @@ impl Input {
         progress: impl FnMut(u64),
     ) -> Result<Profile, InputError> {
         memory::reading(&self.path);
+        let mut profile = self.part(request, progress)?;
+        self.note_damage(&mut profile.account);
+        Ok(profile)
+    }
+
+    fn part(
+        &self,
+        request: &ReadRequest,
+        progress: impl FnMut(u64),
+    ) -> Result<Profile, InputError> {
         let path = || self.path.clone();
         if self.is_log() || request.view != View::Whole {
             let profile = profile_of_view(self.log()?, request, progress);
             let mut profile = profile.map_err(|error| self.view_error(error))?;
             note_life(&mut profile.run);
-            self.note_damage(&mut profile.account);
             if request.mappings {
                 profile.show_mappings();
             }

@@ -519,3 +519,83 @@ fn a_file_is_not_packed_because_a_log_names_it() {
     }
     assert!(!packed(None, &[]));
 }
+
+/// The program is behind the log: it is cut, or its header is damaged.
+#[test]
+fn a_bundle_without_all_its_files_says_so() {
+    let case = Case::compiled(&["-g"]);
+    let desk = Fixture::new();
+    desk.write("run.heaplog", case.log());
+    let path = |name: &str| desk.path(name).display().to_string();
+    let (log, bundle) = (path("run.heaplog"), path("run.tar"));
+    done(&["bundle", "-o", &bundle, &log], None);
+    let whole = std::fs::read(&bundle).expect("the bundle");
+    let log_ends = (512 + case.log().len()).next_multiple_of(512);
+    let mut damaged = whole.clone();
+    damaged[log_ends + 1] ^= 1;
+    let cut = whole.len() / 2;
+    desk.write("cut.tar", &whole[..cut]);
+    desk.write("damaged.tar", damaged);
+    std::fs::remove_dir_all(case.world.path("")).expect("the machine that ran");
+    let words = |what: String| format!("the bundle is {what}: the files behind that are missing");
+    for (file, words) in [
+        ("run.tar", None),
+        ("cut.tar", Some(words(format!("cut off at offset {cut}")))),
+        (
+            "damaged.tar",
+            Some(words(format!("damaged at offset {log_ends}"))),
+        ),
+    ] {
+        let file = path(file);
+        let commands: [&[&str]; 8] = [
+            &["top", &file],
+            &["tree", &file],
+            &["info", &file],
+            &["explain", &file],
+            &["symbolize", &file],
+            &["export", "-f", "folded", &file],
+            &["timeline", &file],
+            &["diff", &file, "--at", "start", "--at", "end"],
+        ];
+        for command in commands {
+            let said = stderr(&done(command, None));
+            match &words {
+                Some(words) => assert!(said.contains(words), "{command:?}: {said}"),
+                None => assert!(!said.contains("the bundle is"), "{command:?}: {said}"),
+            }
+        }
+        let documents: [&[&str]; 7] = [
+            &["top", "--json", &file],
+            &["top", "--json", &file, &log],
+            &["tree", "--json", &file],
+            &["info", "--json", &file],
+            &["timeline", "--json", &file],
+            &["diff", "--json", &log, &file],
+            &["diff", "--json", &file, "--at", "start", "--at", "end"],
+        ];
+        for command in documents {
+            let text = done(command, None).stdout;
+            let document: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+            let caveats = document["caveats"].to_string();
+            match &words {
+                Some(words) => assert!(caveats.contains(words), "{command:?}: {caveats}"),
+                None => assert!(!caveats.contains("the bundle is"), "{command:?}: {caveats}"),
+            }
+            assert_eq!(document["complete"], true, "{command:?}");
+        }
+        let said = stderr(&done(&["top", &log, "--debug-dir", &file], None));
+        let expected = words.map(|words| format!("--debug-dir {file}: {words}"));
+        match expected {
+            Some(words) => assert!(said.contains(&words), "{said}"),
+            None => assert!(!said.contains("the bundle is"), "{said}"),
+        }
+    }
+    desk.write("stub.tar", &whole[..600]);
+    let out = heapprof(&["top", &path("stub.tar")]);
+    let said = stderr(&out);
+    assert_eq!(out.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("no bundle of heapprof's, cut off at offset 600"),
+        "{said}"
+    );
+}

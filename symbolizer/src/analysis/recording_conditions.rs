@@ -193,6 +193,7 @@ impl Profile {
     /// Says what the numbers lack, and what a metric does not mean although one might think so.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = self.lacks();
+        caveats.extend(self.account.lost_names.iter().cloned());
         caveats.extend(self.noted());
         if self.pasts.is_empty() {
             return caveats;

@@ -135,6 +135,8 @@ pub struct LogAccount {
     pub inherited_elsewhere: u64,
     /// Logs of other processes, read with this one, that have no record.
     pub empty_logs: u64,
+    /// Why files of bundles are missing, and with them names.
+    pub lost_names: Vec<String>,
     /// Other things a reader of the numbers should know.
     pub remarks: Vec<String>,
 }

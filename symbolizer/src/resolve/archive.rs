@@ -5,6 +5,7 @@
 //! archive is ever a path to write to.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::Cursor;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -13,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use memmap2::Mmap;
+use tar::Header;
 
 use crate::compressed::PlainFile;
 use crate::regular_file::RegularFile;
@@ -36,27 +38,101 @@ pub(crate) fn is_archive(bytes: &[u8]) -> bool {
     bytes.get(257..262) == Some(b"ustar")
 }
 
-/// Names and places of its regular members, in their order, up to the first that is damaged.
-pub(crate) fn members(bytes: &[u8]) -> Vec<(Vec<u8>, Range<usize>)> {
-    let mut members = Vec::new();
-    let mut archive = tar::Archive::new(Cursor::new(bytes));
-    let Ok(entries) = archive.entries_with_seek() else {
-        return members;
-    };
-    for entry in entries {
-        let Ok(entry) = entry else { break };
-        let range = entry
-            .raw_file_position()
-            .checked_add(entry.size())
-            .map(|end| (entry.raw_file_position() as usize, end as usize));
-        match range {
-            Some((from, to)) if entry.header().entry_type().is_file() && to <= bytes.len() => {
-                members.push((entry.path_bytes().into_owned(), from..to));
-            }
-            _ => {}
+/// Length of a header, and what the room of a member is a multiple of.
+const BLOCK: usize = 512;
+
+/// The members of an archive.
+#[derive(Debug, Default)]
+pub(crate) struct Members {
+    /// Names and places of the regular ones, in their order, up to the first that is damaged.
+    pub(crate) all: Vec<(Vec<u8>, Range<usize>)>,
+    /// Why there are no more; `None`: the archive's own end says so.
+    pub(crate) loss: Option<Loss>,
+}
+
+/// Why members of an archive are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// It ends at that offset, without an end mark.
+    CutOff(usize),
+    /// There is no header at that offset.
+    Damaged(usize),
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::CutOff(offset) => write!(f, "cut off at offset {offset}"),
+            Loss::Damaged(offset) => write!(f, "damaged at offset {offset}"),
         }
     }
+}
+
+/// Returns the members of an archive.
+pub(crate) fn members(bytes: &[u8]) -> Members {
+    let mut members = Members::default();
+    let mut archive = tar::Archive::new(Cursor::new(bytes));
+    let cut = Some(Loss::CutOff(bytes.len()));
+    // Where the next header is.
+    let mut next = 0;
+    for entry in archive.entries_with_seek().into_iter().flatten() {
+        let Ok(entry) = entry else {
+            members.loss = Some(loss_behind(bytes, next));
+            return members;
+        };
+        let from = entry.raw_file_position() as usize;
+        let end = |size: u64| from.checked_add(usize::try_from(size).ok()?);
+        let kind = entry.header().entry_type();
+        let to = match kind.is_gnu_sparse() {
+            true => entry.header().entry_size().ok().and_then(end),
+            false => end(entry.size()),
+        };
+        let Some(to) = to.filter(|&to| to <= bytes.len()) else {
+            members.loss = cut;
+            return members;
+        };
+        if kind.is_file() {
+            let name = entry.path_bytes().into_owned();
+            members.all.push((name, from..to));
+        }
+        next = to.next_multiple_of(BLOCK);
+    }
+    let mark = bytes.get(next..).and_then(|rest| rest.get(..BLOCK));
+    if mark.is_none_or(|block| block.iter().any(|&byte| byte != 0)) {
+        members.loss = cut;
+    }
     members
+}
+
+/// Tells what is wrong with the member whose first header is at an offset. A long name stands in
+/// front of the member's own header, as a member with a header of its own.
+fn loss_behind(bytes: &[u8], mut offset: usize) -> Loss {
+    while let Some(block) = bytes.get(offset..).and_then(|rest| rest.get(..BLOCK)) {
+        let header = Header::from_byte_slice(block);
+        let kind = header.entry_type();
+        let is_in_front = kind.is_gnu_longname()
+            || kind.is_gnu_longlink()
+            || kind.is_pax_local_extensions()
+            || kind.is_pax_global_extensions();
+        let length = header.entry_size().ok();
+        let length = length.filter(|_| is_in_front && has_its_sum(block, header));
+        let end = length.and_then(|length| length.checked_next_multiple_of(BLOCK as u64));
+        match end.and_then(|end| (offset + BLOCK).checked_add(usize::try_from(end).ok()?)) {
+            Some(end) => offset = end,
+            None => return Loss::Damaged(offset),
+        }
+    }
+    Loss::CutOff(bytes.len())
+}
+
+/// Returns true if a header has the sum of its bytes that it states, where that sum counts as
+/// spaces.
+fn has_its_sum(block: &[u8], header: &Header) -> bool {
+    let stated = 148..156;
+    let (before, behind) = (&block[..stated.start], &block[stated.end..]);
+    let others = before.iter().chain(behind).map(|&byte| u32::from(byte));
+    let sum = others.sum::<u32>() + u32::from(b' ') * stated.len() as u32;
+    header.cksum().is_ok_and(|is| is == sum)
 }
 
 /// The member that a path leads to, with the archive it is in.
@@ -89,7 +165,7 @@ fn open(path: &Path) -> Option<Archive> {
         return None;
     }
     let mut known = HashMap::new();
-    for (name, range) in members(&map) {
+    for (name, range) in members(&map).all {
         known.entry(name).or_insert(range);
     }
     Some(Archive {
@@ -142,10 +218,31 @@ mod tests {
             let mut flipped = tar.clone();
             flipped[at] ^= 0xff;
             for bytes in [&tar[..at], &flipped] {
-                for (_, range) in members(bytes) {
+                for (_, range) in members(bytes).all {
                     assert!(bytes.get(range).is_some());
                 }
             }
         }
+    }
+
+    /// ```text
+    ///   0      512     1024 ...                        2 blocks of zeros
+    ///   header "first" header of the long name ... "x" end mark
+    /// ```
+    #[test]
+    fn a_cut_or_a_damaged_header_is_a_loss() {
+        let tar = tar();
+        assert_eq!(members(&tar).loss, None);
+        let content = tar.len() - 2 * BLOCK;
+        assert_eq!(members(&tar[..content + BLOCK]).loss, None);
+        for cut in (1..content + BLOCK).step_by(100) {
+            let found = members(&tar[..cut]);
+            assert_eq!(found.loss, Some(Loss::CutOff(cut)));
+        }
+        let mut damaged = tar.clone();
+        damaged[2 * BLOCK + 3] ^= 1;
+        let found = members(&damaged);
+        assert_eq!(found.loss, Some(Loss::Damaged(2 * BLOCK)));
+        assert_eq!(found.all.len(), 1);
     }
 }

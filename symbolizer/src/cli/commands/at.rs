@@ -63,6 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     progress.finish();
     let (mut profile, found) = found.map_err(|error| input.view_error(ViewError::Read(error)))?;
     note_life(&mut profile.run);
+    input.note_damage(&mut profile.account);
     note_what_is_kept(&file, &profile);
     note_what_is_wrong(&file, &profile.account);
     if !found.are_known() {

@@ -277,6 +277,7 @@ fn two_views(args: &Args, first: &View, second: &View) -> Result<(), Failure> {
     progress.finish();
     let (mut profile, spans) = read.map_err(|error| input.view_error(error))?;
     note_life(&mut profile.run);
+    input.note_damage(&mut profile.account);
     note_what_is_wrong(&args.before, &profile.account);
     note_what_is_kept(&args.before, &profile);
     let symbols = args.places.symbols(&args.before, &profile)?;

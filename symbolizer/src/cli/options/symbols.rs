@@ -9,8 +9,8 @@ use heapprof_symbolizer::{Input, Profile, Symbols};
 
 use crate::cli::options::debuginfod::Servers;
 use crate::cli::output::failure::Failure;
-use crate::cli::output::kept_names;
 use crate::cli::output::progress::Progress;
+use crate::cli::output::{kept_names, say};
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct SymbolArgs {
@@ -58,9 +58,15 @@ impl SymbolArgs {
             if option == "--perf-map" && meta.is_dir() {
                 return Err(asked(&"a folder, and no map"));
             }
-            let is_bundle = || Input::open_alone(path).is_ok_and(|input| input.is_bundle());
-            if option != "--perf-map" && !meta.is_dir() && !is_bundle() {
+            if option == "--perf-map" || meta.is_dir() {
+                continue;
+            }
+            let bundle = Input::open_alone(path).ok();
+            let Some(bundle) = bundle.filter(Input::is_bundle) else {
                 return Err(asked(&"neither a folder nor a bundle"));
+            };
+            if let Some(words) = bundle.lost_names() {
+                say::note(&format_args!("note: {option} {}: {words}", path.display()));
             }
         }
         Ok(())

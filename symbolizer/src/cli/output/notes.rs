@@ -38,6 +38,9 @@ pub(crate) fn note_what_is_wrong(file: &Path, account: &LogAccount) {
             account.unchecked_in_words()
         ));
     }
+    for words in &account.lost_names {
+        say::note(&format_args!("note: {file}: {words}"));
+    }
     for damage in &account.damage {
         let what = &damage.what;
         match damage.skipped {
