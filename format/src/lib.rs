@@ -88,10 +88,10 @@ pub use process_context::ProcessContext;
 pub use read::Reader;
 pub use read_error::{ReadError, ReadErrorKind};
 pub use record::{
-    ALLOCATOR, ANY_LABEL, ATTACHED, Alloc, Counter, EXECUTED_AS, EndReason, Event, FOLDED_LABEL,
-    FORKED_AT, FileStamp, Free, MAX_LABELS, MAX_STACK_FRAMES, Module, PARENT_LOG, Process, Record,
-    SLACK_UNKNOWN, SPAN_ID, Segment, Stack, Start, TAPPED, TAPPED_LATER, TITLE, TRACE_ID, Thread,
-    WalkEnd,
+    ALLOCATOR, ANY_LABEL, ATTACHED, Alloc, Counter, EMPTY_LOGS, EXECUTED_AS, EndReason, Event,
+    FOLDED_LABEL, FORKED_AT, FileStamp, Free, MAX_LABELS, MAX_STACK_FRAMES, Module, PARENT_LOG,
+    Process, Record, SLACK_UNKNOWN, SPAN_ID, Segment, Stack, Start, TAPPED, TAPPED_LATER, TITLE,
+    TRACE_ID, Thread, WalkEnd,
 };
 pub use segments::SegmentStart;
 pub use thread_status::thread_name_in;

@@ -357,6 +357,10 @@ pub const TAPPED_LATER: &str = "recorded from here on: ";
 /// the log's start and their frees are unknown. The value is `1`.
 pub const ATTACHED: &str = "attached";
 
+/// Name among [`Start::settings`] of a joined log: how many further logs were to be joined and had
+/// no record, in digits. Absent if none was.
+pub const EMPTY_LOGS: &str = "logs without a record";
+
 /// Name among [`Start::settings`] of a process of a joined log: its last title.
 pub const TITLE: &str = "title";
 

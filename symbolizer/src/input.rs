@@ -53,8 +53,6 @@ pub struct Input {
     segments: Option<segments::Joined>,
     /// The log of a forked process with what it had from its parent.
     joined: Option<Vec<u8>>,
-    /// Logs without a record beside those that it was joined from.
-    empty_logs: u64,
 }
 
 /// Why a file gives no profile. The text names file, offset, cause, and the way out.
@@ -203,14 +201,7 @@ impl Input {
             loss: None,
             segments: None,
             joined: None,
-            empty_logs: 0,
         })
-    }
-
-    /// Notes how many logs without a record there are beside those that it was joined from.
-    #[must_use]
-    pub fn beside_empty(self, empty_logs: u64) -> Input {
-        Input { empty_logs, ..self }
     }
 
     /// Returns true if it is a log that was joined from several.
@@ -294,7 +285,6 @@ impl Input {
             loss: None,
             segments: None,
             joined: None,
-            empty_logs: 0,
         };
         if archive::is_archive(&input.map) {
             let members = archive::members(&input.map);
@@ -421,7 +411,6 @@ impl Input {
     /// it do not say.
     pub fn note_damage(&self, account: &mut LogAccount) {
         account.note_damaged_file(self.damage);
-        account.empty_logs = self.empty_logs;
         account.lost_names.extend(self.lost_names());
     }
 

@@ -77,6 +77,8 @@ pub struct Join<'a> {
     merge: Merge,
     /// Threads that have a number so far.
     threads: u32,
+    /// Further logs, of which each has no record.
+    empty_logs: u64,
 }
 
 impl<'a> Join<'a> {
@@ -141,6 +143,11 @@ impl<'a> Join<'a> {
         Ok(account)
     }
 
+    /// Notes that so many further logs have no record. The joined log says so.
+    pub fn beside_empty(&mut self, empty_logs: u64) {
+        self.empty_logs = empty_logs;
+    }
+
     /// Bytes of the logs.
     pub fn len(&self) -> u64 {
         self.members.iter().map(|member| member.length).sum()
@@ -162,7 +169,8 @@ impl<'a> Join<'a> {
     /// # Errors
     /// When `out` cannot be written to.
     pub fn write(mut self, out: &mut impl Write, mut progress: impl FnMut(u64)) -> io::Result<()> {
-        let whole = self.merge.finish();
+        let mut whole = self.merge.finish();
+        whole.account.empty_logs = self.empty_logs;
         let starts = self.members.iter().map(|member| member.start.wall_ns);
         let first_ns = starts.min().unwrap_or(0);
         for member in &mut self.members {

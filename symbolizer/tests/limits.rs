@@ -441,6 +441,41 @@ fn an_empty_log_among_others_leaves_a_limit_open() {
     }
     let document = json(&["top", &log, &empty, "--json"]);
     assert_eq!(document["complete"], false);
+    // A log that was joined from them says so, too, also among others.
+    let all = folder.path().join("all.heaplog").display().to_string();
+    crate::common::ok(&["join", "-o", &all, &log, &empty]);
+    let (_other_folder, other, _) = server_file(1);
+    for files in [&[&*all][..], &[&*all, &*other]] {
+        let limit = [&["top", "--fail-above", "1GiB"], files].concat();
+        let (code, said) = status(&limit);
+        assert_eq!(code, 4, "{said}");
+        assert!(said.contains("1 log has no record"), "{said}");
+    }
+    for command in ["top", "tree", "info", "timeline"] {
+        let document = json(&[command, "--json", &all]);
+        assert_eq!(document["complete"], false, "{command}");
+        let caveats = document["caveats"].to_string();
+        assert!(
+            caveats.contains("1 log has no record"),
+            "{command}: {caveats}"
+        );
+    }
+    let info = crate::common::ok(&["info", &all]);
+    assert!(info.contains("1 log has no record"), "{info}");
+    assert!(!info.contains("logs without a record"), "{info}");
+    // A log that is cut says it of its part.
+    let bytes = std::fs::read(&log).unwrap();
+    let cut = write(folder.path(), "cut.heaplog", &bytes[..bytes.len() - 40]);
+    let cut = cut.display().to_string();
+    crate::common::ok(&["join", "-o", &all, &cut]);
+    let document = json(&["top", "--json", &all]);
+    assert_eq!(document["complete"], false);
+    let (code, said) = status(&["top", &all, "--fail-above", "1GiB"]);
+    assert_eq!(code, 4, "{said}");
+    assert!(
+        said.contains("damaged or cut off when they were joined"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -256,6 +256,7 @@ impl Merge {
         account.unknown_frees += part.account.unknown_frees;
         account.implausible += part.account.implausible;
         account.inherited_elsewhere += part.account.inherited_elsewhere;
+        account.empty_logs = (account.empty_logs).saturating_add(part.account.empty_logs);
         let lost = part.account.lost_names.iter();
         (account.lost_names).extend(lost.map(|words| format!("{file}: {words}")));
         let said = part.account.remarks.iter();

@@ -7,9 +7,9 @@ use std::io::{self, Write};
 
 use heapprof_core::NumberMap;
 use heapprof_format::{
-    ALLOCATOR, ATTACHED, Alloc, Checkpoint, Counter, EXECUTED_AS, Encoder, EndReason, Event,
-    FILE_HEADER, FORKED_AT, Free, MappedMemory, MappingChange, Module, PARENT_LOG, PageReading,
-    Record, Stack, Start, TAPPED, Thread,
+    ALLOCATOR, ATTACHED, Alloc, Checkpoint, Counter, EMPTY_LOGS, EXECUTED_AS, Encoder, EndReason,
+    Event, FILE_HEADER, FORKED_AT, Free, MappedMemory, MappingChange, Module, PARENT_LOG,
+    PageReading, Record, Stack, Start, TAPPED, Thread,
 };
 
 use super::before::BeforeDetail;
@@ -134,6 +134,10 @@ impl<'a, W: Write> Writing<'a, W> {
         }
         settings.extend(run.tapped.iter().map(|what| (TAPPED.into(), what.clone())));
         let first = self.members.iter().filter(|member| member.offset_ns == 0);
+        match self.whole.account.empty_logs {
+            0 => {}
+            number => settings.push((EMPTY_LOGS.into(), number.to_string())),
+        }
         self.out.write_all(&FILE_HEADER)?;
         self.put(&Record::Start(Start {
             program: run.program.clone(),

@@ -133,7 +133,7 @@ pub struct LogAccount {
     /// Number of forked processes whose blocks from before the fork are left out, because the
     /// parent's log is read, too.
     pub inherited_elsewhere: u64,
-    /// Logs of other processes, read with this one, that have no record.
+    /// Logs of other processes, read or joined with this one, that have no record.
     pub empty_logs: u64,
     /// Why files of bundles are missing, and with them names.
     pub lost_names: Vec<String>,

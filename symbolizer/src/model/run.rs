@@ -1,7 +1,8 @@
 //! Run: what ran, when, under which settings, what was in force at which times, and how it ended.
 
 use heapprof_format::{
-    ALLOCATOR, ATTACHED, Checkpoint, EXECUTED_AS, EndReason, SLACK_UNKNOWN, Start, TAPPED, TITLE,
+    ALLOCATOR, ATTACHED, Checkpoint, EMPTY_LOGS, EXECUTED_AS, EndReason, SLACK_UNKNOWN, Start,
+    TAPPED, TITLE,
 };
 
 use crate::model::page_reading::PagesRead;
@@ -198,6 +199,13 @@ impl Run {
         self.title = self.take_setting(TITLE).unwrap_or_default();
         self.is_attached = self.take_setting(ATTACHED).is_some();
         self.tapped = std::iter::from_fn(|| self.take_setting(TAPPED)).collect();
+    }
+
+    /// Takes out of the settings how many logs without a record there are beside those that a log
+    /// was joined from.
+    pub(crate) fn take_empty_logs(&mut self) -> u64 {
+        let number = self.take_setting(EMPTY_LOGS);
+        number.map_or(0, |number| number.parse().unwrap_or(1))
     }
 
     /// Takes a value out of the settings that no user has set.

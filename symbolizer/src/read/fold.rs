@@ -382,7 +382,10 @@ impl Fold {
                 }
             }
             Record::Thread(thread) => self.thread(thread),
-            Record::Start(start) => self.profile.run.begin(start),
+            Record::Start(start) => {
+                self.profile.run.begin(start);
+                self.profile.account.empty_logs = self.profile.run.take_empty_logs();
+            }
             Record::Process(process) => {
                 self.profile.run.is_joined = true;
                 self.profile.account.inherited_elsewhere += u64::from(process.without_inherited);

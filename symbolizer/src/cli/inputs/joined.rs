@@ -10,12 +10,11 @@ use crate::cli::output::failure::Failure;
 use crate::cli::output::notes::note_what_is_wrong;
 use crate::cli::output::progress::Progress;
 
-/// Joins the logs into one. `write` is called with the join, to write it. Returns how many further
-/// logs have no record.
+/// Joins the logs into one. `write` is called with the join, to write it.
 pub(crate) fn join(
     files: &[PathBuf],
     write: impl FnOnce(Join<'_>) -> Result<(), Failure>,
-) -> Result<u64, Failure> {
+) -> Result<(), Failure> {
     let Different {
         mut files,
         empty_logs,
@@ -24,6 +23,7 @@ pub(crate) fn join(
     files.sort_by_key(|one| one.start.map(|start| start.wall_ns));
     files.iter_mut().for_each(One::find_inherited);
     let mut join = Join::new();
+    join.beside_empty(empty_logs);
     for one in &files {
         let log = one.input.log()?;
         let progress = Progress::bytes("reading", one.input.len());
@@ -38,8 +38,7 @@ pub(crate) fn join(
         one.input.note_damage(&mut account);
         note_what_is_wrong(path, &account);
     }
-    write(join)?;
-    Ok(empty_logs)
+    write(join)
 }
 
 /// Returns the name of several logs in messages.
@@ -61,9 +60,8 @@ pub(crate) fn joined(files: &[PathBuf], name: &Path) -> Result<Input, Failure> {
         source,
     };
     let mut file = tempfile::tempfile().map_err(failed)?;
-    let empty_logs = join(files, |join| write(join, &mut file).map_err(failed))?;
-    let input = Input::of_log(&file, name.into()).map_err(failed)?;
-    Ok(input.beside_empty(empty_logs))
+    join(files, |join| write(join, &mut file).map_err(failed))?;
+    Input::of_log(&file, name.into()).map_err(failed)
 }
 
 /// Writes a joined log.

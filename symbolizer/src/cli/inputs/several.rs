@@ -73,7 +73,8 @@ pub(crate) fn read(files: &[PathBuf], request: &ReadRequest) -> Result<Profile, 
     note_same_process(&parts);
     note_joined(&parts);
     let mut profile = merged(parts);
-    profile.account.empty_logs = empty_logs;
+    let account = &mut profile.account;
+    account.empty_logs = account.empty_logs.saturating_add(empty_logs);
     Ok(profile)
 }
 
