@@ -134,6 +134,30 @@ fn a_run_without_trouble_is_said_to_have_none() {
     );
 }
 
+/// A leak in a run of five seconds, and in one of a minute.
+#[test]
+fn a_short_run_is_said_to_be_short() {
+    for (step, is_short) in [(S / 20, true), (S, false)] {
+        let mut log = LogBuilder::new(1);
+        log.begins(begin(7, 1));
+        load(&mut log, 0, 0x10000);
+        let stack = log.stack(&[0x10000, 0x10101]);
+        for _ in 0..100 {
+            log.alloc(stack, 100_000);
+            log.wait(step);
+        }
+        let (_folder, log) = in_folder(&log.end());
+        let said = report(&log, &[]);
+        let findings = &said["data"]["findings"];
+        assert_eq!(findings["list"][0]["verdict"], "leak");
+        let remark = findings["on_length"].as_str().expect("a text");
+        assert_eq!(!remark.is_empty(), is_short, "{remark}");
+        let text = ok(&["explain", "--width", "400", &log]);
+        assert_eq!(text.contains("The run is short"), is_short, "{text}");
+        assert!(text.contains(remark), "{remark}: {text}");
+    }
+}
+
 /// At every moment, of a sampled log as well as of one that is exact.
 #[test]
 fn the_waterfall_of_a_moment_is_that_of_rss() {

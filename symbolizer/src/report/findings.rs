@@ -17,6 +17,8 @@ const MOST_TROUBLES: usize = 40;
 pub(super) struct Findings {
     /// The verdict on the whole run; empty: the findings say it.
     summary: &'static str,
+    /// Remark on findings of growth in a short run; empty: the run is longer.
+    on_length: &'static str,
     /// The forecast of a limit; empty: there is none.
     forecast: String,
     /// The end of what was judged, if the program frees its memory behind it.
@@ -65,6 +67,7 @@ impl Findings {
         let forecast = explanation.forecast.as_ref();
         Findings {
             summary: explanation.summary().unwrap_or_default(),
+            on_length: explanation.remark_on_length().unwrap_or_default(),
             forecast: forecast.map(|it| it.in_words()).unwrap_or_default(),
             until_s: until_ns.map(|ns| ns as f64 / 1e9),
             left_out: all - list.len(),

@@ -75,6 +75,15 @@ impl Explanation {
         troubles.chain(churn).chain(others).collect()
     }
 
+    /// Returns what a reader must know of findings of growth in a short run; `None`: the run is
+    /// longer, or nothing is to look into.
+    pub fn remark_on_length(&self) -> Option<&'static str> {
+        let is_to_look_into = self.findings.iter().any(|it| it.kind.is_trouble());
+        (self.is_short && is_to_look_into).then_some(
+            "The run is short: what grows may be the beginning of a program that goes on otherwise.",
+        )
+    }
+
     /// Returns the verdict on the whole run in a sentence, if there is one.
     pub fn summary(&self) -> Option<&'static str> {
         if self.is_too_short {

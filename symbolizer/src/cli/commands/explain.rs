@@ -172,10 +172,8 @@ impl Text<'_> {
             number += 1;
             self.statement(number, statement, out)?;
         }
-        let grows = |it: &heapprof_symbolizer::Finding| it.kind.is_trouble();
-        if explanation.is_short && explanation.findings.iter().any(grows) {
-            let text = "The run is short: what grows may be the beginning of a program that goes on otherwise.";
-            self.wrapped(text, "", out)?;
+        if let Some(remark) = explanation.remark_on_length() {
+            self.wrapped(remark, "", out)?;
         }
         if let Some(forecast) = &explanation.forecast {
             self.wrapped(&forecast.in_words(), "", out)?;

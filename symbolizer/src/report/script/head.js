@@ -12,8 +12,8 @@ function drawHead() {
 }
 
 function drawFindings() {
-  const { summary, forecast, until_s, list, left_out } = data.findings;
-  find("summary").textContent = [summary, forecast].filter(Boolean).join(" ");
+  const { summary, on_length, forecast, until_s, list, left_out } = data.findings;
+  find("summary").textContent = [summary, on_length, forecast].filter(Boolean).join(" ");
   const end = until_s === null ? "" : `The verdicts are of the time up to ${seconds(until_s)}: then the program frees its memory, because it ends.`;
   find("until").textContent = end;
   const troubles = list.filter(({ is_trouble }) => is_trouble);
