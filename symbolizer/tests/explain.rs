@@ -244,6 +244,39 @@ fn what_comes_and_goes_is_told_by_its_shape() {
     assert_eq!(churn[0]["temporary_bytes"], churn[0]["allocated_bytes"]);
 }
 
+/// A table that doubles, each time when it is full: a half of the time has a third of the growth.
+///
+/// ```text
+///   bytes │           ┌────   quarters of the time, and the least of each:
+///         │     ┌─────┘         2nd       3rd       4th
+///         │__┌──┘               1 MiB     2 MiB     4 MiB
+/// ```
+#[test]
+fn the_rate_of_a_block_that_grows_has_an_interval() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut table = None;
+    let sizes = BTreeMap::from([(0, 512), (700, 1024), (1450, 2048), (2200, 4096)]);
+    let log = log_of(&folder, &mut |history, tick| {
+        if let Some(kib) = sizes.get(&tick) {
+            if let Some(table) = table.take() {
+                history.free(table);
+            }
+            table = Some(history.alloc(0, kib * KIB, 0));
+        }
+    });
+    let (kinds, document) = verdicts(&log);
+    assert_eq!(kinds, expected(&[(0, "growing block")]));
+    let finding = &document["findings"][0];
+    let number = |key: &str| finding[key].as_f64().expect("a number");
+    let growth = number("growth_bytes_per_second");
+    // 3 MiB in 30 s. One half has 1 MiB, the other 2.
+    assert!((growth / (102.4 * 1024.0) - 1.0).abs() < 0.05, "{growth}");
+    let error = number("growth_error_bytes_per_second");
+    assert!((error / growth - 1.0 / 3.0).abs() < 0.01, "{error}");
+    let text = ok(&["explain", &log, "--width", "200"]);
+    assert!(text.contains("/s ± "), "{text}");
+}
+
 /// A program that frees its memory at its end is judged by what it did before.
 #[test]
 fn the_end_of_a_program_is_no_part_of_its_conduct() {

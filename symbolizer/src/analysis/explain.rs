@@ -58,7 +58,8 @@ pub struct Finding {
     pub site: SiteKey,
     /// Bytes in use at the end.
     pub in_use: Amount,
-    /// The growth of the lower envelope, in bytes a second, with its standard error.
+    /// The growth of the lower envelope, in bytes a second, with its standard error. For a block
+    /// that grows, the error includes how unsteady the growth is.
     pub growth: f64,
     /// See [`growth`](Finding::growth).
     pub growth_error: f64,
@@ -299,12 +300,16 @@ impl Explanation {
 
 impl Finding {
     fn of(kind: Kind, site: &SiteKey, sum: &SiteSum, conduct: &Conduct, step_s: f64) -> Finding {
+        let error = match kind {
+            Kind::GrowingBlock => conduct.error.hypot(conduct.unsteadiness()),
+            _ => conduct.error,
+        };
         Finding {
             kind,
             site: site.clone(),
             in_use: sum.in_use,
             growth: conduct.growth() / (conduct.span * step_s),
-            growth_error: conduct.error / (conduct.span * step_s),
+            growth_error: error / (conduct.span * step_s),
             highest: conduct.highest,
             highest_ns: conduct.highest_ns,
             highest_error: conduct.highest_error,

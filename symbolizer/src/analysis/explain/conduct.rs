@@ -217,6 +217,14 @@ impl Conduct {
     pub(crate) fn growth(&self) -> f64 {
         self.lows[2] - self.lows[0]
     }
+
+    /// How unsteady that growth is, in bytes: if its halves went on for the time of both, half of
+    /// the difference. It stands in place of a standard error where few blocks, whose sizes are
+    /// known, make the growth.
+    pub(crate) fn unsteadiness(&self) -> f64 {
+        let [second, third, fourth] = self.lows;
+        ((fourth - third) - (third - second)).abs()
+    }
 }
 
 /// Adds the course of another stack of the site. The lows and highs of two stacks need not fall
