@@ -277,6 +277,62 @@ fn the_rate_of_a_block_that_grows_has_an_interval() {
     assert!(text.contains("/s ± "), "{text}");
 }
 
+/// Two sites with churn: `grow` calls realloc, and `copy` malloc. A perf map has their names.
+#[test]
+fn churn_by_realloc_says_so() {
+    const MAP: &str = "777700001000 100 grow\n777700002000 100 copy\n777700003000 100 realloc\n\
+                       777700004000 100 malloc\n";
+    let folder = tempfile::tempdir().expect("a folder");
+    let map = crate::common::write(folder.path(), "names.map", MAP.as_bytes());
+    for interval in [1, 64 * KIB] {
+        let mut log = crate::common::LogBuilder::new(interval);
+        let [by_realloc, by_malloc] = [
+            [0x7777_0000_3010, 0x7777_0000_1010],
+            [0x7777_0000_4010, 0x7777_0000_2010],
+        ]
+        .map(|frames| log.stack(&frames));
+        for _ in 0..1000 {
+            for stack in [by_realloc, by_malloc] {
+                let block = log.alloc(stack, 100_000);
+                log.wait(MS);
+                log.free(block);
+            }
+            log.wait(18 * MS);
+        }
+        let file = crate::common::write(folder.path(), "churn.heaplog", &log.end());
+        let file = file.display().to_string();
+        let of_map = ["--perf-map", map.to_str().expect("UTF-8"), &file];
+        let document = json(&[&["explain", "--json"][..], &of_map].concat());
+        let churn = document["churn"].as_array().expect("churn");
+        let of = |name: &str| {
+            churn
+                .iter()
+                .find(|it| it["function"] == name)
+                .expect("churn")
+        };
+        let number = |name: &str, key: &str| of(name)[key].as_f64().expect("a number");
+        let all = number("grow", "allocated_bytes") / 100_000.0;
+        assert!((number("grow", "reallocs") / all - 1.0).abs() < 0.01);
+        assert_eq!(number("grow", "reallocs_error") > 0.0, interval > 1);
+        assert_eq!(number("copy", "reallocs"), 0.0);
+        let text = ok(&[&["explain", "--width", "200"][..], &of_map].concat());
+        let lines: Vec<&str> = text.lines().collect();
+        let evidence = |name: &str| {
+            let head = lines
+                .iter()
+                .position(|it| it.contains(&format!("churn: {name}")));
+            lines[head.expect("a finding") + 1]
+        };
+        let words = match interval {
+            1 => "freed within 10 ms; realloc returned 1,000 of these blocks",
+            _ => " ± ",
+        };
+        assert!(evidence("grow").contains(words), "{text}");
+        assert!(evidence("grow").contains("of these blocks"), "{text}");
+        assert!(evidence("copy").ends_with("freed within 10 ms"), "{text}");
+    }
+}
+
 /// A program that frees its memory at its end is judged by what it did before.
 #[test]
 fn the_end_of_a_program_is_no_part_of_its_conduct() {

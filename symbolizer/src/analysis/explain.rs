@@ -32,7 +32,7 @@ use crate::model::measure::Measure;
 use crate::model::metric::Metric;
 use crate::model::profile::Profile;
 use crate::model::span::Cut;
-use crate::naming::site::{SiteKey, SiteMap};
+use crate::naming::site::{SiteKey, SiteMap, is_by_realloc};
 use crate::naming::symbols::Symbols;
 
 /// The part of the most bytes in use that matters.
@@ -108,6 +108,10 @@ pub struct Churn {
     pub temporary: f64,
     /// The part of all bytes of the program.
     pub share: f64,
+    /// How many of the blocks `realloc` returned.
+    pub reallocs: Amount,
+    /// True if most of the bytes are in these.
+    pub is_by_realloc: bool,
 }
 
 /// See the module's text.
@@ -154,6 +158,10 @@ impl Explanation {
                 conduct::add(&mut sites[site].course, course);
             }
         }
+        let stacks = profile.stacks.iter();
+        let by_realloc: Vec<bool> = stacks
+            .map(|stack| is_by_realloc(profile, symbols, stack))
+            .collect();
         for (index, row) in profile.rows.iter().enumerate() {
             let Some(site) = map.own(row.stack) else {
                 continue;
@@ -165,6 +173,10 @@ impl Explanation {
                 .pasts
                 .get(index)
                 .map_or(0.0, |past| past.temporary.bytes_f64());
+            if by_realloc[row.stack as usize] {
+                sum.reallocs += Measure::Basic(Metric::AllocatedObjects).of_row(profile, index);
+                sum.reallocated += row.totals.allocated.bytes_f64();
+            }
         }
         let stopped = stopped_steps(profile);
         let recorded = |step: usize| {
@@ -384,6 +396,9 @@ struct SiteSum {
     in_use: Amount,
     allocated: f64,
     temporary: f64,
+    /// Blocks that `realloc` returned, and their bytes.
+    reallocs: Amount,
+    reallocated: f64,
 }
 
 impl SiteSum {
@@ -442,6 +457,8 @@ fn churn(keys: &[SiteKey], sites: &[SiteSum]) -> Vec<Churn> {
             allocated: sum.allocated,
             temporary: sum.temporary,
             share: sum.allocated / all,
+            reallocs: sum.reallocs,
+            is_by_realloc: sum.reallocated > MOSTLY * sum.allocated,
         })
         .collect();
     churn.sort_by(|a, b| b.temporary.total_cmp(&a.temporary));

@@ -359,6 +359,17 @@ pub fn is_allocator(function: &str) -> bool {
         || function.contains(" as core::alloc::global::GlobalAlloc>::")
 }
 
+/// Returns true if the blocks of a stack come from `realloc` or a relative: it is among the
+/// allocation functions at the top of the stack.
+pub(crate) fn is_by_realloc(profile: &Profile, symbols: &Symbols, stack: &CallStack) -> bool {
+    let names = profile.places(stack).flat_map(|place| {
+        let frames = symbols.frames(place).iter();
+        frames.map(move |frame| symbols.function(profile, place, frame))
+    });
+    let is_realloc = |name: String| name.contains("realloc") || name.ends_with("rallocx");
+    names.take_while(|name| is_allocator(name)).any(is_realloc)
+}
+
 /// Returns true if a function of that name is inside jemalloc, whose own profiler stands on top of
 /// the stacks in its dumps. Builds have prefixes: `je_prof_backtrace`, `_rjem_je_prof_backtrace`.
 fn is_inside_jemalloc(function: &str) -> bool {

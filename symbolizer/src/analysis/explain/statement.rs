@@ -7,7 +7,7 @@ use crate::analysis::explain::spread::SpreadGrowth;
 use crate::analysis::explain::whole_run::PastBeforeDetail;
 use crate::analysis::explain::{Churn, Explanation, Finding};
 use crate::model::confidence::Confidence;
-use crate::model::quantity::{Bytes, Percent};
+use crate::model::quantity::{Bytes, Count, Percent};
 use crate::naming::site::SiteKey;
 
 /// See the module's text.
@@ -139,6 +139,21 @@ impl Finding {
 }
 
 impl Churn {
+    /// Says that `realloc` has made most of it; else empty. A block that it resizes is one that is
+    /// freed, and another one.
+    fn by_realloc(&self) -> String {
+        if !self.is_by_realloc {
+            return String::new();
+        }
+        let half = self.reallocs.error() * Confidence::default().standard_errors();
+        let error = match half.round() as u64 {
+            0 => String::new(),
+            half => format!(" ± {}", Count(half)),
+        };
+        let number = Count(self.reallocs.value.round() as u64);
+        format!("; realloc returned {number}{error} of these blocks")
+    }
+
     fn statement(&self) -> Statement<'_> {
         let share = Percent {
             part: self.share,
@@ -153,8 +168,9 @@ impl Churn {
             is_trouble: true,
             site: &self.site,
             evidence: format!(
-                "{} allocated, {share} of all, and {temporary} of it freed within 10 ms",
-                Bytes(self.allocated)
+                "{} allocated, {share} of all, and {temporary} of it freed within 10 ms{}",
+                Bytes(self.allocated),
+                self.by_realloc()
             ),
             command: Some(Command::Tree("-m temporary".into())),
             highest_ns: None,

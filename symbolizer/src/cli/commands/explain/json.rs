@@ -68,6 +68,8 @@ struct ChurnLine<'a> {
     allocated_bytes: f64,
     temporary_bytes: f64,
     share: f64,
+    reallocs: f64,
+    reallocs_error: f64,
 }
 
 /// Memory that malloc never saw, and that grows.
@@ -186,6 +188,8 @@ pub(super) fn write(
         allocated_bytes: it.allocated,
         temporary_bytes: it.temporary,
         share: it.share,
+        reallocs: it.reallocs.value,
+        reallocs_error: it.reallocs.error(),
     });
     let mappings = explanation.mapped.as_ref().map(|it| {
         let site = (it.site_bytes > 0).then_some(&it.site);
