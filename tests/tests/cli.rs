@@ -490,7 +490,8 @@ fn a_large_process_without_a_log_is_told_and_leaves_a_limit_open() {
             .run();
         (ran.code(), ran.stderr.clone())
     };
-    let told = " resident left no log: statically linked, setuid, or started without LD_PRELOAD";
+    let told = " resident left no log, and smaller ones may have left none: statically linked, setuid, \
+                or started without LD_PRELOAD";
     let (code, said) = run(&["--fail-above", "60MiB"], &script);
     assert_eq!((code, said.matches(told).count()), (4, 2), "{said}");
     let (code, said) = run(&["-q", "--fail-above", "1GiB"], &script);
@@ -501,6 +502,59 @@ fn a_large_process_without_a_log_is_told_and_leaves_a_limit_open() {
     let recorded = script.replace("env -i ", "");
     let (code, said) = run(&["--fail-above", "1GiB"], &recorded);
     assert_eq!((code, said.contains(told)), (0, false), "{said}");
+}
+
+/// Runs a script in a session of its own, so that nobody else's processes are in it. Returns the
+/// exit status, the first line of the output, and what was said.
+fn run_in_session(options: &[&str], script: &str) -> (i32, String, String) {
+    let heapprof = Build::get().heapprof.display().to_string();
+    let begin = ["--wait", &heapprof, "run", "-i", "1", "--keep-unsampled"];
+    let program = ["--", "/bin/sh", "-c", script];
+    let ran = Run::tool("setsid")
+        .args([&begin[..], options, &program].concat())
+        .run();
+    let first = ran.stdout.lines().next().unwrap_or_default().to_owned();
+    (ran.code(), first, ran.stderr.clone())
+}
+
+/// It outlives the program, which did not wait for it.
+#[test]
+fn a_process_without_a_log_that_still_runs_is_told() {
+    let fixture = Build::get().fixture("exit_ways").display().to_string();
+    let run = |options: &[&str], before: &str| {
+        let script =
+            format!("{before} sleep 30 >/dev/null 2>&1 & echo $!; sleep 0.2; {fixture}; exit 0");
+        let (code, pid, said) = run_in_session(options, &script);
+        let _ = std::process::Command::new("kill").arg(&pid).status();
+        (code, pid, said)
+    };
+    let (code, pid, said) = run(&[], "env -i");
+    let told = format!("a process of the run still runs and has no log (sleep, pid {pid}), with ");
+    assert_eq!((code, said.matches(&told).count()), (0, 1), "{said}");
+    let what = "still runs and has no log";
+    for (options, before) in [(&[][..], ""), (&["--only", "exit_ways"], "env -i")] {
+        let (code, _, said) = run(options, before);
+        assert_eq!((code, said.contains(what)), (0, false), "{said}");
+    }
+}
+
+/// A shell with a variable of twenty million bytes, and its `sleep`.
+#[test]
+fn large_processes_that_still_run_leave_a_limit_open() {
+    let fixture = Build::get().fixture("exit_ways").display().to_string();
+    let large = "x=$(head -c 20000000 /dev/zero | tr \"\\0\" a); sleep 10 & echo $! >pid; wait";
+    let script = format!(
+        "env -i /bin/sh -c '{large}' >/dev/null 2>&1 & \
+         while [ ! -s pid ]; do sleep 0.05; done; cat pid; {fixture}; exit 0"
+    );
+    for (limit, code) in [("15MiB", 4), ("1GiB", 0)] {
+        let options = ["--fail-above", limit, "-m", "peak"];
+        let (found, pid, said) = run_in_session(&options, &script);
+        let _ = std::process::Command::new("kill").arg(&pid).status();
+        let what = "2 processes of the run still run and have no logs (";
+        let times = if code == 4 { 2 } else { 1 };
+        assert_eq!((found, said.matches(what).count()), (code, times), "{said}");
+    }
 }
 
 /// The limit is about all processes of the run together, and only if the program succeeds.

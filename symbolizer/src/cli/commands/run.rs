@@ -9,6 +9,7 @@ mod prefix;
 mod program;
 mod records;
 mod signals;
+mod still_running;
 mod summary;
 mod unrecorded;
 mod unsampled;
@@ -34,6 +35,7 @@ use paths::PrintLog;
 use prefix::Prefix;
 use program::Program;
 use records::Records;
+use still_running::{Since, StillRunning};
 use unrecorded::MostResident;
 use unsampled::Unsampled;
 
@@ -266,6 +268,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     };
     let pid = child.id();
+    let since = Since::start_of(pid);
     forwarder.forward_to(pid);
     forwarder.wait(pid);
     let status = child.wait().map_err(|source| Failure::Start {
@@ -275,6 +278,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
     // With --only, some processes are meant to have no log.
     let resident = args.only.is_none().then(|| resident.at_end());
+    let still_running = match args.only {
+        None => since.find(),
+        Some(_) => StillRunning::default(),
+    };
+    let others = (resident, &still_running);
     let mut records = Records::find(prefix.as_ref().map(Prefix::place), pid, started);
     let unsampled = match args.keep_unsampled {
         true => Unsampled::default(),
@@ -283,11 +291,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     memory_bound::keep_status(as_shells_say(status));
     let places = SymbolArgs::keeping_names(!args.no_kept_names);
     match args.quiet {
-        false => summary::show(&records, &unsampled, resident, &places),
+        false => summary::show(&records, &unsampled, others, &places),
         true if !args.no_kept_names => summary::keep_names(&records, &unsampled, &places),
         true => {}
     }
-    let judged = judge(args, &records, &unsampled, (status, resident));
+    let judged = judge(args, &records, &unsampled, status, others);
     // The numbers above are of all processes.
     unsampled.remove();
     if !args.no_compress {
@@ -306,13 +314,14 @@ fn judge(
     args: &Args,
     records: &Records,
     unsampled: &Unsampled,
-    (status, resident): (ExitStatus, Option<MostResident>),
+    status: ExitStatus,
+    others: (Option<MostResident>, &StillRunning),
 ) -> Result<(), Failure> {
     if let Some(what) = args.print_log {
         paths::print(what, records, unsampled, as_shells_say(status))?;
     }
     match args.fail_above {
-        Some(limit) if status.success() => gate::check(records, unsampled, resident, (args, limit)),
+        Some(limit) if status.success() => gate::check(records, unsampled, others, (args, limit)),
         _ => Ok(()),
     }
 }

@@ -4,7 +4,8 @@ use heapprof_symbolizer::{Input, Limit, Measure, Profile, ReadRequest};
 
 use crate::cli::commands::run::Args;
 use crate::cli::commands::run::records::Records;
-use crate::cli::commands::run::unrecorded::MostResident;
+use crate::cli::commands::run::still_running::StillRunning;
+use crate::cli::commands::run::unrecorded::{MostResident, Unrecorded};
 use crate::cli::commands::run::unsampled::Unsampled;
 use crate::cli::inputs::{joined, several};
 use crate::cli::options::limit::Gate;
@@ -15,7 +16,7 @@ use crate::cli::output::failure::Failure;
 pub(super) fn check(
     records: &Records,
     unsampled: &Unsampled,
-    resident: Option<MostResident>,
+    (resident, still_running): (Option<MostResident>, &StillRunning),
     (args, limit): (&Args, Limit),
 ) -> Result<(), Failure> {
     let gate = Gate {
@@ -27,10 +28,16 @@ pub(super) fn check(
     };
     let measure = args.metric.0;
     gate.check(&profile, measure)?;
+    let allowed = limit.allows(0.0);
     let unrecorded = resident.and_then(|it| it.unrecorded(&profile, &records.before));
-    match unrecorded.filter(|it| it.may_exceed(&profile, measure, limit.allows(0.0))) {
-        Some(unrecorded) => gate.cannot_judge(&unrecorded.to_string()),
-        None => Ok(()),
+    if let Some(unrecorded) = unrecorded.filter(|it| it.may_exceed(&profile, measure, allowed)) {
+        gate.cannot_judge(&unrecorded.to_string())?;
+    }
+    match Unrecorded::of_large(still_running.resident) {
+        Some(unrecorded) if unrecorded.may_exceed(&profile, measure, allowed) => {
+            gate.cannot_judge(&still_running.to_string())
+        }
+        _ => Ok(()),
     }
 }
 

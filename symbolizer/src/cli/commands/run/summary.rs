@@ -9,6 +9,7 @@ use heapprof_symbolizer::{
 };
 
 use crate::cli::commands::run::records::Records;
+use crate::cli::commands::run::still_running::StillRunning;
 use crate::cli::commands::run::unrecorded::MostResident;
 use crate::cli::commands::run::unsampled::Unsampled;
 use crate::cli::inputs::several;
@@ -26,15 +27,21 @@ const MOST: usize = 5;
 pub(super) fn show(
     records: &Records,
     unsampled: &Unsampled,
-    resident: Option<MostResident>,
+    (resident, still_running): (Option<MostResident>, &StillRunning),
     places: &SymbolArgs,
 ) {
     let kept = records.kept();
+    let say_what_runs = || {
+        if let Some(words) = still_running.in_words() {
+            say::note(&format_args!("note: {words}"));
+        }
+    };
     let Some((mut log, others)) = kept.split_first() else {
         match unsampled.len() {
             0 => say::note(&"no log was written; HEAPPROF_VERBOSE=1 lets the profiler say why"),
             _ => show_unsampled(unsampled),
         }
+        say_what_runs();
         return;
     };
     match read(records, unsampled, places) {
@@ -56,6 +63,7 @@ pub(super) fn show(
         }
         Err(error) => say::error(&error),
     }
+    say_what_runs();
     if let Some(log) = &records.log {
         say::note(&format_args!("log: {}", log.display()));
     }

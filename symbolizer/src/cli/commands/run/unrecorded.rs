@@ -2,7 +2,7 @@
 //!
 //! The kernel tells the most resident bytes of any process that was waited for. If no log has as
 //! many, the process was not recorded: it is statically linked, has other rights (setuid), or was
-//! started without `LD_PRELOAD`.
+//! started without `LD_PRELOAD`. The kernel does not tell how many such processes there were.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -87,6 +87,11 @@ fn most_resident(whose: libc::c_int) -> u64 {
 }
 
 impl Unrecorded {
+    /// Processes with so many resident bytes in all; `None`: these are too few to matter.
+    pub(super) fn of_large(resident: u64) -> Option<Unrecorded> {
+        (resident > LEAST).then_some(Unrecorded { resident })
+    }
+
     /// Returns true if the number that is limited may exceed its limit by this process. `allowed`
     /// is in the number's unit.
     pub(super) fn may_exceed(self, profile: &Profile, measure: Measure, allowed: f64) -> bool {
@@ -103,7 +108,7 @@ impl fmt::Display for Unrecorded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "a process with {} resident left no log: statically linked, setuid, or started without LD_PRELOAD",
+            "a process with {} resident left no log, and smaller ones may have left none: statically linked, setuid, or started without LD_PRELOAD",
             Bytes(self.resident as f64)
         )
     }
