@@ -132,7 +132,6 @@ impl ResidentMemory {
         });
         let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run)?;
         memory.ages.extend(highest_between_readings(profile));
-        memory.ages.extend(unread_end(profile, &memory.reading));
         if let Some(read) = pages.and_then(|pages| pages.pages) {
             let read_s = read.time_ns as f64 / 1e9;
             let age = format!("untouched pages of blocks in mappings: as of {read_s:.3} s");
@@ -192,6 +191,18 @@ impl ResidentMemory {
             caveats,
             ages: old(&reading).into_iter().collect(),
         })
+    }
+
+    /// Adds a remark if the moment at `requested_ns` is the end of a log that ends without a
+    /// reading: growth may be missing that nothing was allocated in.
+    pub fn note_unread_end(&mut self, run: &Run, requested_ns: u64) {
+        let is_cut = run.ending.is_cut() && run.ending != Ending::Running;
+        if is_cut && requested_ns >= run.duration_ns {
+            self.ages.push(format!(
+                "no reading behind {:.3} s: memory that is touched without an allocation wakes nobody",
+                self.reading.time_ns as f64 / 1e9
+            ));
+        }
     }
 
     /// Returns the remarks on the lines and on their numbers.
@@ -321,22 +332,6 @@ fn highest_between_readings(profile: &Profile) -> Option<String> {
              reading has {}",
             Bytes(most as f64),
             Bytes(read as f64)
-        )
-    })
-}
-
-/// Returns a remark if the log ends without a reading, so that growth may be missing that nothing
-/// was allocated in.
-fn unread_end(profile: &Profile, reading: &MemoryReading) -> Option<String> {
-    let is_cut = profile.run.ending.is_cut() && profile.run.ending != Ending::Running;
-    let is_last = profile
-        .run
-        .span
-        .is_none_or(|span| span.to.time_ns() >= profile.run.duration_ns);
-    (is_cut && is_last).then(|| {
-        format!(
-            "no reading behind {:.3} s: memory that is touched without an allocation wakes nobody",
-            reading.time_ns as f64 / 1e9
         )
     })
 }
@@ -677,10 +672,15 @@ mod tests {
             told.contains("at most 324.0 MiB were resident") && told.contains("has 200.0 MiB"),
             "{told}"
         );
-        profile.account.counters.clear();
+        let mut memory = ResidentMemory::of(&profile, None).expect("a reading");
+        memory.ages.clear();
+        memory.note_unread_end(&profile.run, 2_000_000_000);
+        assert!(memory.ages.is_empty(), "it runs: {:?}", memory.ages);
         profile.run.ending = Ending::CutOff;
-        let told = ages(&profile).join("; ");
-        assert!(told.starts_with("no reading behind 2.000 s"), "{told}");
+        memory.note_unread_end(&profile.run, 1_000_000_000);
+        assert!(memory.ages.is_empty(), "another moment: {:?}", memory.ages);
+        memory.note_unread_end(&profile.run, 2_000_000_000);
+        assert!(memory.ages[0].starts_with("no reading behind 2.000 s"));
     }
 
     #[test]

@@ -136,6 +136,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         is_first = false;
     }
+    memory.note_unread_end(&profile.run, requested_ns);
     let nearest = (memory.reading.time_ns != nearest.time_ns).then_some(nearest);
     let requested = RequestedMoment {
         requested_ns,
