@@ -28,6 +28,7 @@ pub(crate) mod past_numbers;
 mod rows;
 pub(crate) mod slope;
 pub(crate) mod spikes;
+pub(crate) mod steps;
 pub(crate) mod temporary;
 
 use crate::history::birth::{Birth, COUNTS, INHERITED};

@@ -97,13 +97,14 @@ pub use compressed::{
 pub use export::bundle::{BundleError, Bundled, write_bundle};
 pub use export::diff_graph::DiffGraph;
 pub use history::Past;
-pub use history::courses::{Course, CourseStep, Courses, Sum};
+pub use history::courses::{Course, CourseStep, Courses, StackCourse, Sum};
 pub use history::lifetimes::Lifetimes;
 pub use history::over_time::OverTime;
 pub use history::pages::Pages;
 pub use history::past_numbers::PastNumbers;
 pub use history::slope::Slope;
 pub use history::spikes::{Point, Spike, highest};
+pub use history::steps::Steps;
 pub use history::temporary::Temporary;
 pub use input::growing::may_grow;
 pub use input::{Input, InputError};

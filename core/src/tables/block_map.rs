@@ -24,6 +24,8 @@ const PAGE: u64 = 64;
 const OPEN: usize = 128;
 /// Most values of a closed page that is given up.
 const FEW: u32 = 16;
+/// Pages of a range. A lane gives ids of as many in a row.
+const RANGE: u64 = 1 << 10;
 /// The number of no page.
 const NONE: u64 = u64::MAX;
 
@@ -48,6 +50,9 @@ pub struct BlockMap<T> {
     /// The numbers of open pages, oldest first.
     open: VecDeque<u64>,
     others: NumberMap<u64, T>,
+    /// Of each range, the number behind that of the last page of which an id came. From there on,
+    /// `others` has no value.
+    next_page: NumberMap<u64, u64>,
     /// The page that a value came to last, and the one that a value left last, with their places.
     filled: (u64, u32),
     emptied: (u64, u32),
@@ -62,6 +67,7 @@ impl<T> Default for BlockMap<T> {
             places: NumberMap::default(),
             open: VecDeque::new(),
             others: NumberMap::default(),
+            next_page: NumberMap::default(),
             filled: (NONE, 0),
             emptied: (NONE, 0),
             len: 0,
@@ -112,24 +118,38 @@ impl<T: Copy + Default> BlockMap<T> {
         self.others.get_mut(&id)
     }
 
-    /// Adds the value of an id that has none.
+    /// Sets the value of an id.
     #[inline]
     pub fn insert(&mut self, id: u64, value: T) {
         let (number, index) = place_of(id);
-        self.len += 1;
         if self.filled.0 != number {
             match self.places.get(&number) {
                 Some(&place) => self.filled = (number, place),
                 None if index == 0 => self.filled = (number, self.add_page(number)),
-                None => {
-                    self.others.insert(id, value);
-                    return;
-                }
+                None => return self.insert_other(id, value),
             }
         }
         let page = &mut self.pages[self.filled.1 as usize];
-        page.present |= 1 << index;
+        let bit = 1 << index;
+        self.len += usize::from(page.present & bit == 0);
+        page.present |= bit;
         page.values[index] = value;
+    }
+
+    fn insert_other(&mut self, id: u64, value: T) {
+        self.is_new(place_of(id).0);
+        if self.others.insert(id, value).is_none() {
+            self.len += 1;
+        }
+    }
+
+    /// Returns true if no id of the page or of a later one in its range has come yet. From now on,
+    /// one has.
+    fn is_new(&mut self, number: u64) -> bool {
+        let next = self.next_page.entry(number / RANGE).or_default();
+        let is_new = number >= *next;
+        *next = (*next).max(number.saturating_add(1));
+        is_new
     }
 
     /// Takes the value of an id out.
@@ -176,7 +196,7 @@ impl<T: Copy + Default> BlockMap<T> {
         in_pages.chain(self.others.iter().map(|(&id, value)| (id, value)))
     }
 
-    /// Adds an empty page, and closes the oldest open one if there are too many. Returns the page's
+    /// Adds a page with the values that there are of it, and closes the oldest open one if there are too many. Returns the page's
     /// place.
     fn add_page(&mut self, number: u64) -> u32 {
         if self.open.len() == OPEN
@@ -185,12 +205,20 @@ impl<T: Copy + Default> BlockMap<T> {
             self.close_page(oldest);
         }
         self.open.push_back(number);
-        let page = Page {
+        let mut page = Page {
             number,
             present: 0,
             is_closed: false,
             values: [T::default(); PAGE as usize],
         };
+        if !self.is_new(number) && !self.others.is_empty() {
+            for index in 0..PAGE as usize {
+                if let Some(value) = self.others.remove(&(number * PAGE + index as u64)) {
+                    page.present |= 1 << index;
+                    page.values[index] = value;
+                }
+            }
+        }
         let place = match self.unused.pop() {
             Some(place) => {
                 self.pages[place as usize] = page;
@@ -253,8 +281,8 @@ mod tests {
     }
 
     proptest! {
-        /// Lanes that give ids in turns, some of which begin within a page, and blocks that are
-        /// freed early, late, twice or never.
+        /// Lanes that give ids in turns, some of which begin within a page, blocks that are freed
+        /// early, late, twice or never, and ids that come again.
         #[test]
         fn it_is_a_map(
             lanes in prop::collection::vec(0u64..200, 1..4),
@@ -283,6 +311,14 @@ mod tests {
                             prop_assert_eq!(map.remove(*id), known.remove(id));
                             prop_assert_eq!(map.remove(*id), None);
                             prop_assert_eq!(map.get(*id), None);
+                        }
+                    }
+                    25..28 if next[lane] > 0 => {
+                        // Ids that were given already, from the begin of a page or not.
+                        let from = which.index(next[lane] as usize) as u64 / kind * kind;
+                        for id in from..from + 10 {
+                            map.insert(id, value);
+                            known.insert(id, value);
                         }
                     }
                     _ => {

@@ -10,6 +10,8 @@
 
 use heapprof_core::Weight;
 
+use crate::history::steps::Steps;
+
 /// The most steps.
 pub(crate) const MOST: usize = 128;
 /// The steps of the time before, for blocks that are still in use.
@@ -77,7 +79,26 @@ impl Sum {
     }
 }
 
-/// The course of one stack: its steps, from the beginning of what is known on.
+/// The course of one stack, in little memory. There may be tens of thousands.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StackCourse {
+    /// See [`Course::steps`].
+    pub steps: Steps,
+    /// See [`Course::before`].
+    pub before: Vec<Sum>,
+}
+
+impl StackCourse {
+    /// Returns the course with all its steps.
+    pub(crate) fn whole(&self) -> Course {
+        Course {
+            steps: self.steps.iter().copied().collect(),
+            before: self.before.clone(),
+        }
+    }
+}
+
+/// The course of one stack or several: the steps, from the beginning of what is known on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Course {
     /// The steps.
@@ -133,7 +154,7 @@ pub struct Courses {
     /// The length of a step, in nanoseconds.
     pub step_ns: u64,
     /// By stack; may be shorter than the stacks.
-    pub stacks: Vec<Course>,
+    pub stacks: Vec<StackCourse>,
 }
 
 impl Courses {
@@ -196,7 +217,7 @@ pub(crate) struct CoursesSoFar {
 
 #[derive(Debug, Clone, Default)]
 struct Running {
-    course: Course,
+    course: StackCourse,
     in_use: f64,
     /// The time of the last event.
     last_ns: u64,
@@ -241,7 +262,7 @@ impl CoursesSoFar {
         let running = self.running(stack);
         running.at(step, time_ns, step_ns).allocated.add(weight);
         running.in_use += weight.bytes_f64_with_variance().0;
-        let step = &mut running.course.steps[step];
+        let step = running.course.steps.at(step);
         if running.in_use > step.high {
             (step.high, step.high_ns) = (running.in_use, time_ns);
         }
@@ -262,7 +283,7 @@ impl CoursesSoFar {
         let begin_ns = self.begin_ns;
         let running = self.running(stack);
         running.up_to(step);
-        running.course.steps[step].stays.add(weight);
+        running.course.steps.at(step).stays.add(weight);
         if born_ns < begin_ns {
             let step = (born_ns / step_before(begin_ns)) as usize;
             let before = &mut running.course.before;
@@ -328,9 +349,7 @@ impl Running {
             high_ns: self.last_ns,
             ..CourseStep::default()
         };
-        if step >= self.course.steps.len() {
-            self.course.steps.resize(step + 1, still);
-        }
+        self.course.steps.extend_to(step + 1, still);
     }
 
     /// Returns the step, before an event at that time. The bytes in use until then are a low if
@@ -340,32 +359,24 @@ impl Running {
         let lasted = time_ns.saturating_sub(self.last_ns) >= step_ns / SHORTEST_LOW;
         self.up_to(step);
         if lasted {
-            if let Some(last) = before.checked_sub(1) {
-                let last = &mut self.course.steps[last];
-                last.low = last.low.min(self.in_use);
+            let steps = &mut self.course.steps;
+            for step in before.checked_sub(1).into_iter().chain([step]) {
+                let step = steps.at(step);
+                step.low = step.low.min(self.in_use);
             }
-            let now = &mut self.course.steps[step];
-            now.low = now.low.min(self.in_use);
         }
         self.last_ns = time_ns;
-        &mut self.course.steps[step]
+        self.course.steps.at(step)
     }
 
     fn merge_steps(&mut self) {
-        let pairs = self.course.steps.chunks(2);
-        self.course.steps = pairs
-            .map(|pair| {
-                let mut step = pair[0];
-                if let Some(second) = pair.get(1) {
-                    step.merge_sums(second);
-                    step.low = step.low.min(second.low);
-                    if second.high > step.high {
-                        (step.high, step.high_ns) = (second.high, second.high_ns);
-                    }
-                }
-                step
-            })
-            .collect();
+        self.course.steps.merge_pairs(|step, second| {
+            step.merge_sums(second);
+            step.low = step.low.min(second.low);
+            if second.high > step.high {
+                (step.high, step.high_ns) = (second.high, second.high_ns);
+            }
+        });
     }
 }
 
@@ -391,7 +402,7 @@ mod tests {
             ..
         } = courses.finish(4 * MS);
         assert_eq!(step_ns, MS);
-        let lines = |course: &Course| -> Vec<[f64; 5]> {
+        let lines = |course: &StackCourse| -> Vec<[f64; 5]> {
             let line = |it: &CourseStep| {
                 [
                     it.allocated.bytes,
@@ -413,8 +424,8 @@ mod tests {
                 [0.0, 0.0, 0.0, 50.0, 50.0]
             ]
         );
-        assert_eq!(courses[1].steps[3].allocated.bytes, 7.0);
-        assert_eq!(courses[1].steps[4].low, 7.0);
+        let steps = courses[1].whole().steps;
+        assert_eq!((steps[3].allocated.bytes, steps[4].low), (7.0, 7.0));
     }
 
     #[test]
@@ -456,7 +467,7 @@ mod tests {
             ..
         } = courses.finish(1000 * MS);
         assert_eq!(step_ns, 8 * MS);
-        let steps = &courses[0].steps;
+        let steps = courses[0].whole().steps;
         assert_eq!(steps.len(), 126);
         assert_eq!(
             steps.iter().map(|it| it.allocated.bytes).sum::<f64>(),

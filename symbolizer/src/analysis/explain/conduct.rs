@@ -10,7 +10,7 @@
 //!            1st  2nd  3rd  4th
 //! ```
 
-use crate::history::courses::{Course, CourseStep, Sum};
+use crate::history::courses::{Course, CourseStep, StackCourse, Sum};
 
 /// The fewest steps with quarters that say anything.
 const FEWEST_STEPS: usize = 16;
@@ -230,7 +230,7 @@ impl Conduct {
 /// Adds the course of another stack of the site. The lows and highs of two stacks need not fall
 /// together, so those of their sum lie within the sums. The time of the high is that of a stack
 /// that has most of it.
-pub(crate) fn add(sum: &mut Course, course: &Course) {
+pub(crate) fn add(sum: &mut Course, course: &StackCourse) {
     if sum.before.len() < course.before.len() {
         sum.before.resize(course.before.len(), Sum::default());
     }
@@ -240,7 +240,7 @@ pub(crate) fn add(sum: &mut Course, course: &Course) {
     if sum.steps.len() < course.steps.len() {
         sum.steps.resize(course.steps.len(), CourseStep::default());
     }
-    for (sum, step) in sum.steps.iter_mut().zip(&course.steps) {
+    for (sum, step) in sum.steps.iter_mut().zip(course.steps.iter()) {
         sum.merge_sums(step);
         sum.low += step.low;
         sum.high += step.high;

@@ -219,7 +219,7 @@ impl<'a> WholeRun<'a> {
         }
         let part = |eighths: u64| self.run.part(since_ns, eighths);
         let (courses, end_ns) = (self.run.courses, self.run.end_ns);
-        let course = courses.stacks.get(stack as usize)?;
+        let course = &courses.stacks.get(stack as usize)?.whole();
         let lows = self.lows(&moments, course);
         let lows = lows.or_else(|| self.lows_of_staying(&moments, course))?;
         let at = |eighths: u64| {
