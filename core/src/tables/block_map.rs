@@ -50,8 +50,8 @@ pub struct BlockMap<T> {
     /// The numbers of open pages, oldest first.
     open: VecDeque<u64>,
     others: NumberMap<u64, T>,
-    /// Of each range, the number behind that of the last page of which an id came. From there on,
-    /// `others` has no value.
+    /// The number behind the last page of each range of which an id came. From there on, `others`
+    /// has no value.
     next_page: NumberMap<u64, u64>,
     /// The page that a value came to last, and the one that a value left last, with their places.
     filled: (u64, u32),
@@ -196,8 +196,8 @@ impl<T: Copy + Default> BlockMap<T> {
         in_pages.chain(self.others.iter().map(|(&id, value)| (id, value)))
     }
 
-    /// Adds a page with the values that there are of it, and closes the oldest open one if there are too many. Returns the page's
-    /// place.
+    /// Adds a page with the values that there are of it, at the place that is returned. Closes the
+    /// oldest open one if there are too many.
     fn add_page(&mut self, number: u64) -> u32 {
         if self.open.len() == OPEN
             && let Some(oldest) = self.open.pop_front()

@@ -83,7 +83,7 @@ impl Sum {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StackCourse {
     /// See [`Course::steps`].
-    pub steps: Steps,
+    pub steps: Steps<CourseStep>,
     /// See [`Course::before`].
     pub before: Vec<Sum>,
 }

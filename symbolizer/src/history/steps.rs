@@ -1,16 +1,20 @@
 //! Steps of a stack's course, of which those without an event take no memory: most stacks of a long
 //! run have events in few of its steps.
 
-use crate::history::courses::CourseStep;
-
 /// See the module's text.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Steps {
+#[derive(Debug, Clone, PartialEq)]
+pub struct Steps<T> {
     /// Equal steps in a row, with their end: the number of the next step. In order of time.
-    runs: Vec<(u32, CourseStep)>,
+    runs: Vec<(u32, T)>,
 }
 
-impl Steps {
+impl<T> Default for Steps<T> {
+    fn default() -> Self {
+        Steps { runs: Vec::new() }
+    }
+}
+
+impl<T: Copy + PartialEq> Steps<T> {
     /// Returns the number of steps.
     pub fn len(&self) -> usize {
         self.runs.last().map_or(0, |run| run.0 as usize)
@@ -22,7 +26,7 @@ impl Steps {
     }
 
     /// Returns the steps.
-    pub fn iter(&self) -> impl Iterator<Item = &CourseStep> {
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
         let mut begin = 0;
         self.runs.iter().flat_map(move |(end, step)| {
             let count = end - begin;
@@ -32,7 +36,7 @@ impl Steps {
     }
 
     /// Adds copies of a step until there are so many.
-    pub(super) fn extend_to(&mut self, len: usize, step: CourseStep) {
+    pub(super) fn extend_to(&mut self, len: usize, step: T) {
         let (had, len) = (self.len(), len as u32);
         if had >= len as usize {
             return;
@@ -44,10 +48,10 @@ impl Steps {
     }
 
     /// Returns a step, which becomes one of its own. It must be there.
-    pub(super) fn at(&mut self, index: usize) -> &mut CourseStep {
+    pub(super) fn at(&mut self, index: usize) -> &mut T {
         let index = index as u32;
         let mut run = self.runs.len() - 1;
-        let begin_of = |runs: &[(u32, CourseStep)], run: usize| match run {
+        let begin_of = |runs: &[(u32, T)], run: usize| match run {
             0 => 0,
             _ => runs[run - 1].0,
         };
@@ -68,7 +72,7 @@ impl Steps {
     }
 
     /// Makes one step of each two. `merge` adds the second one to the first one.
-    pub(super) fn merge_pairs(&mut self, merge: impl Fn(&mut CourseStep, &CourseStep)) {
+    pub(super) fn merge_pairs(&mut self, merge: impl Fn(&mut T, &T)) {
         let mut merged = Steps::default();
         {
             let mut steps = self.iter();
@@ -90,20 +94,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn step(high: f64) -> CourseStep {
-        CourseStep {
-            high,
-            ..CourseStep::default()
-        }
-    }
-
     proptest! {
         /// Against a list of all steps.
         #[test]
         fn they_are_a_list(changes in prop::collection::vec((0u8..4, 0usize..40, 0u8..3), 0..60)) {
-            let (mut steps, mut list) = (Steps::default(), Vec::new());
+            let (mut steps, mut list) = (Steps::<u32>::default(), Vec::new());
             for (kind, index, high) in changes {
-                let new = step(f64::from(high));
+                let new = u32::from(high);
                 match kind {
                     0 => {
                         steps.extend_to(index, new);
@@ -112,16 +109,16 @@ mod tests {
                         }
                     }
                     1 if list.len() > 20 => {
-                        let merge = |first: &mut CourseStep, second: &CourseStep| first.high += second.high;
+                        let merge = |first: &mut u32, second: &u32| *first += second;
                         steps.merge_pairs(merge);
                         list = list
                             .chunks(2)
-                            .map(|pair| step(pair.iter().map(|it| it.high).sum()))
+                            .map(|pair| pair.iter().sum())
                             .collect();
                     }
                     _ if index < list.len() => {
-                        steps.at(index).high += new.high;
-                        list[index].high += new.high;
+                        *steps.at(index) += new;
+                        list[index] += new;
                     }
                     _ => {}
                 }
@@ -134,9 +131,9 @@ mod tests {
     #[test]
     fn steps_without_an_event_take_no_memory() {
         let mut steps = Steps::default();
-        steps.extend_to(100, step(1.0));
-        steps.at(99).high = 2.0;
-        steps.extend_to(128, step(2.0));
+        steps.extend_to(100, 1);
+        *steps.at(99) = 2;
+        steps.extend_to(128, 2);
         assert_eq!((steps.len(), steps.runs.len()), (128, 2));
     }
 }
