@@ -6,9 +6,10 @@
 //! and all places of the allocator's and ours, and the cgroup with the least room is searched for.
 //! (Where the kernel tells ranges of touched pages, our own mappings are read each time.)
 //! `smaps_rollup`, for which the kernel walks all page tables, is read even more rarely. All are
-//! spaced by what they cost (`CpuShare`). The last values are repeated until the next ones. A
-//! change since then whose cause is not known is in no field, and the waterfall does not explain
-//! it.
+//! spaced by what they cost (`CpuShare`). The last values are repeated until the next ones. Changes
+//! since then are explained by the counts (`DetailBaseline`). If much has no known cause, the
+//! allocator's pages are read anew, and the last detail is as if taken with them. What is left is
+//! in no field, and the waterfall does not explain it.
 //!
 //! A process that does nothing is not woken for a reading. A reading takes no memory of the program
 //! and waits for no lock of the program.
@@ -211,7 +212,7 @@ impl MemoryReadings {
             (counts, mapped) = self.take_detail(cause, counts, inputs, start_ns);
         }
         let began_ns = clock::thread_ns();
-        let own = own_touched().filter(|_| self.detail.is_some());
+        let own = self.detail.as_ref().and_then(|_| own_touched());
         ran_ns += clock::thread_ns().saturating_sub(began_ns);
         if let Some(mut detail) = self.detail.take() {
             if has_detail {

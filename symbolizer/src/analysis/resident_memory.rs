@@ -442,7 +442,7 @@ fn words(
             let remedy = match half > 0.0 {
                 _ if is_unknown => {
                     let most = Bytes(in_mappings(reading));
-                    format!("up to {most}: HEAPPROF_PAGES tells")
+                    format!("up to {most}: see below")
                 }
                 true => format!("± {}; see top --by mapping", Bytes(half)),
                 false => "see top --by mapping".into(),
