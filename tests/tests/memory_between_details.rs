@@ -104,7 +104,7 @@ fn what_the_programs_own_allocator_has_given_back_is_in_no_line() {
     assert!(lines["not_explained"].abs() < MIB, "{lines:?}");
 }
 
-/// Gives back 50 of 60 mapped mebibytes a quarter of a second after it has touched them, and
+/// Gives back 16 of 20 mapped mebibytes a quarter of a second after it has touched them, and
 /// touches as much in a block.
 const TRADES: &str = r#"
     #define _GNU_SOURCE
@@ -122,12 +122,12 @@ const TRADES: &str = r#"
     }
     int main(void) {
         size_t mib = 1 << 20;
-        char *pool = mmap(0, 60 * mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        memset(pool, 1, 60 * mib);
+        char *pool = mmap(0, 20 * mib, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(pool, 1, 20 * mib);
         goes_on(25);
-        madvise(pool, 50 * mib, MADV_DONTNEED);
-        char *volatile block = malloc(50 * mib);
-        memset(block, 1, 50 * mib);
+        madvise(pool, 16 * mib, MADV_DONTNEED);
+        char *volatile block = malloc(16 * mib);
+        memset(block, 1, 16 * mib);
         goes_on(100);
         return 0;
     }
@@ -138,21 +138,28 @@ const TRADES: &str = r#"
 /// kernel the lines are those of the detail, and what they have too many is not explained.
 #[test]
 fn what_may_have_two_causes_is_read_or_not_explained() {
-    let ran = Run::compiled("trades", TRADES, &[])
-        .interval(1)
-        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
-        .run()
-        .well();
-    let last = ran.log().readings().last().unwrap();
-    assert!(!last.is_whole(), "{last:?}");
-    let (lines, _) = ran.waterfall("end");
     let (pool, rest) = match tells_ranges_of_pages() {
-        true => (10.0, 0.0),
-        false => (60.0, -50.0),
+        true => (4.0, 0.0),
+        false => (20.0, -16.0),
     };
-    assert_near("the block", lines["in_use"], 50.0 * MIB);
-    assert_near("the pool", lines["mapped"], pool * MIB);
-    assert_near("the rest", lines["not_explained"], rest * MIB);
+    let mut seen = Vec::new();
+    // A reading may fall into the trade, and then the next one of the pages comes too late.
+    for _ in 0..3 {
+        let ran = Run::compiled("trades", TRADES, &[])
+            .interval(1)
+            .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
+            .run()
+            .well();
+        let last = ran.log().readings().last().unwrap();
+        let (lines, _) = ran.waterfall("end");
+        let shown = ["in_use", "mapped", "not_explained"].map(|key| lines[key] / MIB);
+        let errors = [shown[0] - 16.0, shown[1] - pool, shown[2] - rest];
+        if !last.is_whole() && errors.iter().all(|error| error.abs() < 0.5) {
+            return;
+        }
+        seen.push((last.is_whole(), shown));
+    }
+    panic!("whole; MiB of the block, of the pool, and not explained: {seen:?}");
 }
 
 /// A program that ends as soon as it has touched half of a mapping.
