@@ -260,12 +260,13 @@ impl CoursesSoFar {
         let step = self.step_at(time_ns);
         let step_ns = self.step_ns;
         let running = self.running(stack);
-        running.at(step, time_ns, step_ns).allocated.add(weight);
-        running.in_use += weight.bytes_f64_with_variance().0;
-        let step = running.course.steps.at(step);
-        if running.in_use > step.high {
-            (step.high, step.high_ns) = (running.in_use, time_ns);
+        let in_use = running.in_use + weight.bytes_f64_with_variance().0;
+        let step = running.at(step, time_ns, step_ns);
+        step.allocated.add(weight);
+        if in_use > step.high {
+            (step.high, step.high_ns) = (in_use, time_ns);
         }
+        running.in_use = in_use;
     }
 
     /// A block of the stack was freed.
@@ -342,7 +343,11 @@ impl CoursesSoFar {
 
 impl Running {
     /// Makes the steps up to that one. Nothing happened in them.
+    #[inline]
     fn up_to(&mut self, step: usize) {
+        if step < self.course.steps.len() {
+            return;
+        }
         let still = CourseStep {
             low: self.in_use,
             high: self.in_use,

@@ -48,7 +48,19 @@ impl<T: Copy + PartialEq> Steps<T> {
     }
 
     /// Returns a step, which becomes one of its own. It must be there.
+    #[inline]
     pub(super) fn at(&mut self, index: usize) -> &mut T {
+        // Most events are in the last step.
+        let last = self.runs.len() - 1;
+        let begin = if last == 0 { 0 } else { self.runs[last - 1].0 };
+        if begin == index as u32 && self.runs[last].0 == begin + 1 {
+            return &mut self.runs[last].1;
+        }
+        self.divided_at(index)
+    }
+
+    #[inline(never)]
+    fn divided_at(&mut self, index: usize) -> &mut T {
         let index = index as u32;
         let mut run = self.runs.len() - 1;
         let begin_of = |runs: &[(u32, T)], run: usize| match run {
