@@ -59,4 +59,4 @@ pub use running::Running;
 pub use sampled_truth::{Sizes, SizesOfSite, estimate, spread, totals_by_site};
 pub use service::{ctl, ctl_output, ended, refused, samples_so_far, service, started, writer_of};
 pub use statistics::{Spread, worst_error};
-pub use waterfall::{MIB, assert_near};
+pub use waterfall::{MIB, assert_near, waterfall_of};

@@ -1,36 +1,47 @@
 //! Waterfall: what `heapprof rss` shows of a log.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
 
 use crate::{Finished, Json, Run};
 
 /// Bytes of a mebibyte.
 pub const MIB: f64 = (1 << 20) as f64;
 
+/// Returns the lines of a log's waterfall at a moment, in bytes, and the whole document.
+///
+/// # Panics
+///
+/// If the lines do not add up to the resident bytes.
+pub fn waterfall_of(log: &Path, at: &str) -> (BTreeMap<String, f64>, Value) {
+    let shown = Run::heapprof()
+        .args(["rss", "--json", "--at", at])
+        .arg(log)
+        .run()
+        .well();
+    let Json(document) = Json::parse(&shown.stdout);
+    println!("{at}: {document:#}");
+    let lines = document["lines"].as_array().unwrap().iter();
+    let lines: BTreeMap<String, f64> = lines
+        .map(|line| {
+            let key = line["key"].as_str().unwrap().to_owned();
+            (key, line["bytes"].as_f64().unwrap())
+        })
+        .collect();
+    let resident = document["resident_bytes"].as_f64().unwrap();
+    let sum = lines.values().sum::<f64>();
+    assert_eq!(sum, resident, "{at}: the lines add up");
+    (lines, document)
+}
+
 impl Finished {
     /// The waterfall at a moment: its lines, and the resident bytes. Pages that were never touched
     /// are all in one line, and the other lines are what the allocator counts.
     pub fn waterfall(&self, at: &str) -> (BTreeMap<String, f64>, f64) {
-        let shown = Run::heapprof()
-            .args(["rss", "--json", "--at", at])
-            .arg(self.log_path())
-            .run()
-            .well();
-        let Json(document) = Json::parse(&shown.stdout);
-        println!("{at}: {document:#}");
-        let lines = document["lines"].as_array().unwrap().iter();
-        let mut lines: BTreeMap<String, f64> = lines
-            .map(|line| {
-                let key = line["key"].as_str().unwrap().to_owned();
-                (key, line["bytes"].as_f64().unwrap())
-            })
-            .collect();
+        let (mut lines, document) = waterfall_of(&self.log_path(), at);
         let resident = document["resident_bytes"].as_f64().unwrap();
-        assert_eq!(
-            lines.values().sum::<f64>(),
-            resident,
-            "{at}: the lines add up"
-        );
         for (key, part) in [
             ("dirty", "dirty_untouched"),
             ("muzzy", "muzzy_untouched"),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use heapprof_tests::{Finished, Json, Run, is_over_musl};
+use heapprof_tests::{Finished, Json, Run, is_over_musl, waterfall_of};
 
 const MIB: u64 = 1 << 20;
 /// Most bytes of the guard pages of a few stacks, which libc may add to a stack.
@@ -55,22 +55,8 @@ fn stated(ran: &Finished) -> Vec<(String, [u64; 2])> {
 }
 
 fn rss(log: &Path, at: &str) -> BTreeMap<String, f64> {
-    let shown = Run::heapprof()
-        .args(["rss", "--json", "--at", at])
-        .arg(log)
-        .run()
-        .well();
-    let Json(document) = Json::parse(&shown.stdout);
-    println!("{at}: {document:#}");
-    let lines = document["lines"].as_array().unwrap().iter();
-    let mut lines: BTreeMap<String, f64> = lines
-        .map(|line| {
-            let key = line["key"].as_str().unwrap().to_owned();
-            (key, line["bytes"].as_f64().unwrap())
-        })
-        .collect();
+    let (mut lines, document) = waterfall_of(log, at);
     let resident = document["resident_bytes"].as_f64().unwrap();
-    assert_eq!(lines.values().sum::<f64>(), resident, "they add up");
     lines.insert("resident".into(), resident);
     lines
 }
