@@ -8,8 +8,8 @@
 //! `smaps_rollup`, for which the kernel walks all page tables, is read even more rarely. All are
 //! spaced by what they cost (`CpuShare`). The last values are repeated until the next ones. Changes
 //! since then are explained by the counts (`DetailBaseline`). If much has no known cause, the
-//! allocator's pages are read anew, and the last detail is as if taken with them. What is left is
-//! in no field, and the waterfall does not explain it.
+//! allocator's pages are read anew, and the last detail is as if taken with them. Memory without a
+//! cause even then is in no field, and the waterfall does not explain it.
 //!
 //! A process that does nothing is not woken for a reading. A reading takes no memory of the program
 //! and waits for no lock of the program.
