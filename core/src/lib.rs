@@ -54,17 +54,20 @@
 //! - [`CpuShare`] spaces costly readings, and [`LimitAlarm`] tells shares of a memory limit once.
 //! - [`Waterfall`] divides the resident memory into lines that add up to it.
 //!
-//! [`nearest_name`] finds the name of a setting that a misspelt one means.
+//! [`nearest_name`] finds the name of a setting that a misspelt one means. [`byte_number`] reads the
+//! bytes in `1.5GiB`.
 //!
 //! [`seccomp_bpf`] evaluates a seccomp filter before the program installs it.
 //!
 //! The folders and files, from the bottom up: `primitive`, `tables`, `sampling`, then `unwind`,
-//! `lanes`, `ledger`, `coarse_history`, `memory`, `python`, `pace`, `allowance`, `rate_limit` and
-//! `spelling` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers` keeps this order.
+//! `lanes`, `ledger`, `coarse_history`, `memory`, `python`, `pace`, `allowance`, `rate_limit`,
+//! `spelling` and `byte_number` beside each other, `arch`, `seccomp_bpf`. `scripts/check-layers`
+//! keeps this order.
 #![forbid(unsafe_code)]
 
 mod allowance;
 mod arch;
+mod byte_number;
 mod coarse_history;
 mod lanes;
 mod ledger;
@@ -81,6 +84,7 @@ mod unwind;
 
 pub use allowance::{Allowance, ThreadProgress};
 pub use arch::{EntryPatch, Epilogue, Refusal, Unmovable, find_epilogue};
+pub use byte_number::{NoByteNumber, byte_number};
 pub use coarse_history::{CoarseEntry, CoarseHistory, LargestStacks, StackSums};
 pub use lanes::event::{
     EndedSample, Event, Freed, LastSample, NextSample, NoUsualSink, Origin, Sampled, Sink,

@@ -129,7 +129,7 @@ pub use model::peak::Peak;
 pub use model::precision::Precision;
 pub use model::printable::{Json, Printable};
 pub use model::profile::{CallStack, Damage, LogAccount, MISSING_FRAMES, Place, Profile};
-pub use model::quantity::{Bytes, Count, Percent, bytes_in};
+pub use model::quantity::{Bytes, Count, Percent};
 pub use model::run::{Ending, Marker, Notice, Regime, Run};
 pub use model::span::{Cut, Outside, Span};
 pub use naming::coverage::{Coverage, Share as CoverageShare};

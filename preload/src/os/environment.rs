@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::ffi::{CStr, c_char};
 use std::ops::RangeInclusive;
 
-use heapprof_core::nearest_name;
+use heapprof_core::{NoByteNumber, byte_number, nearest_name};
 
 use crate::os::diagnostics::say;
 
@@ -148,15 +148,15 @@ impl Environment {
         let Some(text) = self.text(name) else {
             return default;
         };
-        match parse_bytes(&text) {
-            Some(value) if value <= most => value,
-            Some(_) => {
+        match byte_number(&text) {
+            Ok(value) if value <= most => value,
+            Ok(_) | Err(NoByteNumber::TooMany) => {
                 say!("{name}={text} is more than {most}, the most there can be; using {default}");
                 default
             }
-            None => {
+            Err(_) => {
                 say!(
-                    "{name}={text} is not a number of bytes (such as 524288, 512K or 64M); \
+                    "{name}={text} is not a number of bytes (such as 524288, 512K or 1.5M); \
                      using {default}"
                 );
                 default
@@ -234,20 +234,6 @@ impl Environment {
 
 /// Parses `524288`, `512K`, `512KB`, `512KiB`, `64M`, `1G`. Units are powers of 1024, as in
 /// gperftools.
-fn parse_bytes(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim_start().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(1 << shift)
-}
-
 fn signal_number(name: &str) -> Option<i32> {
     let name = name.to_ascii_uppercase();
     Some(match name.strip_prefix("SIG").unwrap_or(&name) {

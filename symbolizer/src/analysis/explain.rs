@@ -158,10 +158,6 @@ impl Explanation {
                 conduct::add(&mut sites[site].course, course);
             }
         }
-        let stacks = profile.stacks.iter();
-        let by_realloc: Vec<bool> = stacks
-            .map(|stack| is_by_realloc(profile, symbols, stack))
-            .collect();
         for (index, row) in profile.rows.iter().enumerate() {
             let Some(site) = map.own(row.stack) else {
                 continue;
@@ -173,10 +169,6 @@ impl Explanation {
                 .pasts
                 .get(index)
                 .map_or(0.0, |past| past.temporary.bytes_f64());
-            if by_realloc[row.stack as usize] {
-                sum.reallocs += Measure::Basic(Metric::AllocatedObjects).of_row(profile, index);
-                sum.reallocated += row.totals.allocated.bytes_f64();
-            }
         }
         let stopped = stopped_steps(profile);
         let recorded = |step: usize| {
@@ -271,7 +263,7 @@ impl Explanation {
         Explanation {
             findings,
             spread,
-            churn: churn(map.keys(), &sites),
+            churn: churn(profile, symbols, &map, &sites),
             mapped: MappedGrowth::of(profile, &map),
             forecast: profile
                 .memory
@@ -396,9 +388,6 @@ struct SiteSum {
     in_use: Amount,
     allocated: f64,
     temporary: f64,
-    /// Blocks that `realloc` returned, and their bytes.
-    reallocs: Amount,
-    reallocated: f64,
 }
 
 impl SiteSum {
@@ -444,23 +433,30 @@ fn peak_step(profile: &Profile) -> Option<usize> {
     profile.courses.step_at(time_ns)
 }
 
-fn churn(keys: &[SiteKey], sites: &[SiteSum]) -> Vec<Churn> {
+fn churn(profile: &Profile, symbols: &Symbols, map: &SiteMap, sites: &[SiteSum]) -> Vec<Churn> {
     let all: f64 = sites.iter().map(|sum| sum.allocated).sum();
     let is_much =
         |sum: &SiteSum| sum.allocated > MUCH_CHURN * all && sum.temporary > MOSTLY * sum.allocated;
-    let mut churn: Vec<Churn> = keys
-        .iter()
-        .zip(sites)
-        .filter(|(_, sum)| is_much(sum))
-        .map(|(key, sum)| Churn {
-            site: key.clone(),
+    let of_site = |(site, sum): (usize, &SiteSum)| {
+        let (mut reallocs, mut reallocated) = (Amount::default(), 0.0);
+        for (index, row) in profile.rows.iter().enumerate() {
+            let is_own = map.own(row.stack) == Some(site);
+            if is_own && is_by_realloc(profile, symbols, &profile.stacks[row.stack as usize]) {
+                reallocs += Measure::Basic(Metric::AllocatedObjects).of_row(profile, index);
+                reallocated += row.totals.allocated.bytes_f64();
+            }
+        }
+        Churn {
+            site: map.keys()[site].clone(),
             allocated: sum.allocated,
             temporary: sum.temporary,
             share: sum.allocated / all,
-            reallocs: sum.reallocs,
-            is_by_realloc: sum.reallocated > MOSTLY * sum.allocated,
-        })
-        .collect();
+            reallocs,
+            is_by_realloc: reallocated > MOSTLY * sum.allocated,
+        }
+    };
+    let much = sites.iter().enumerate().filter(|(_, sum)| is_much(sum));
+    let mut churn: Vec<Churn> = much.map(of_site).collect();
     churn.sort_by(|a, b| b.temporary.total_cmp(&a.temporary));
     churn
 }

@@ -24,6 +24,12 @@ const LEAST_LAZY: u64 = 50;
 /// The part of the highest reading, one in so many, by which more must have been resident between
 /// two readings to be worth a remark.
 const LEAST_BETWEEN: u64 = 50;
+/// Least requested bytes of a block whose slack may have pages of its own: an eighth of a class is
+/// a page then.
+const LEAST_LARGE: u64 = 32 << 10;
+/// The part of the resident memory, one in so many, that such slack in mappings is worth a remark
+/// above.
+const LEAST_SLACK: f64 = 50.0;
 /// Most lines beside the blocks.
 const MOST_BESIDE: usize = 3;
 /// The remark if no reading of pages tells them.
@@ -110,6 +116,16 @@ fn untouched_in_mappings(profile: &Profile) -> f64 {
         .sum()
 }
 
+/// Returns the slack of the large ones of these blocks.
+fn large_slack_in_mappings(profile: &Profile) -> f64 {
+    let is_own = !profile.run.allocator.is_empty();
+    let rows = profile.rows.iter().zip(&profile.pasts);
+    rows.filter(|(row, _)| row.class.upper() > LEAST_LARGE)
+        .filter(|(row, _)| is_own || profile.is_elsewhere(row.stack))
+        .map(|(_, past)| past.slack.bytes_f64())
+        .sum()
+}
+
 impl ResidentMemory {
     /// Returns the waterfall of a profile with pasts, which tell the slack. `None`: it has no
     /// reading that tells the resident memory.
@@ -132,6 +148,13 @@ impl ResidentMemory {
         });
         let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run)?;
         memory.ages.extend(highest_between_readings(profile));
+        let slack = large_slack_in_mappings(profile);
+        if slack > memory.resident as f64 / LEAST_SLACK {
+            memory.caveats.push(format!(
+                "slack of large blocks in mappings counts as touched: if it is not, \"mapped, less the blocks\" has up to {} more",
+                Bytes(slack)
+            ));
+        }
         if let Some(read) = pages.and_then(|pages| pages.pages) {
             let read_s = read.time_ns as f64 / 1e9;
             let age = format!("untouched pages of blocks in mappings: as of {read_s:.3} s");
@@ -557,7 +580,10 @@ fn caveats(reading: &MemoryReading, run: &Run, is_in_mappings: bool) -> Vec<Stri
 
 #[cfg(test)]
 mod tests {
+    use heapprof_core::{Estimate, Row, SizeClass, Totals};
+
     use super::*;
+    use crate::history::past::Past;
     use crate::model::run::HighestReading;
 
     fn memory(resident_mib: u64, lines: &[(&'static str, i64)]) -> ResidentMemory {
@@ -681,6 +707,37 @@ mod tests {
         assert!(memory.ages.is_empty(), "another moment: {:?}", memory.ages);
         memory.note_unread_end(&profile.run, 2_000_000_000);
         assert!(memory.ages[0].starts_with("no reading behind 2.000 s"));
+    }
+
+    #[test]
+    fn slack_of_large_blocks_in_mappings_may_be_untouched() {
+        let mut profile = Profile::default();
+        let mut reading = MemoryReading::at(1);
+        reading.set(MemoryField::Resident, 84 << 20);
+        profile.memory = Some(reading);
+        profile.run.allocator = "/lib/libc.so.6".into();
+        let told = |profile: &Profile| {
+            let memory = ResidentMemory::of(profile, None).expect("a reading");
+            let of_slack = |it: &&String| it.starts_with("slack of large blocks");
+            memory.caveats.iter().find(of_slack).cloned()
+        };
+        for (size, mib) in [(100, 50), (1 << 20, 20), (2 << 20, 11)] {
+            profile.rows.push(Row {
+                stack: 0,
+                class: SizeClass::of(size),
+                totals: Totals::default(),
+            });
+            profile.pasts.push(Past {
+                slack: Estimate::given(1, mib << 20),
+                ..Past::default()
+            });
+        }
+        let words = told(&profile).expect("a remark");
+        assert!(words.ends_with("has up to 31.0 MiB more"), "{words}");
+        profile.rows.truncate(1);
+        assert_eq!(told(&profile), None, "small blocks share their pages");
+        profile.run.allocator.clear();
+        assert_eq!(told(&profile), None, "it is not in mappings");
     }
 
     #[test]

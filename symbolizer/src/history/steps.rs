@@ -50,10 +50,18 @@ impl<T: Copy + PartialEq> Steps<T> {
     /// Returns a step, which becomes one of its own. It must be there.
     #[inline]
     pub(super) fn at(&mut self, index: usize) -> &mut T {
+        // Runs of one step each, up to that step or altogether.
+        let is_own = |run: &(u32, T)| run.0 as usize == index + 1;
+        let is_after = |run: &(u32, T)| run.0 as usize == index;
+        if self.runs.get(index).is_some_and(is_own) {
+            return &mut self.runs[index].1;
+        }
         // Most events are in the last step.
-        let last = self.runs.len() - 1;
-        let begin = if last == 0 { 0 } else { self.runs[last - 1].0 };
-        if begin == index as u32 && self.runs[last].0 == begin + 1 {
+        if let [.., before, last] = &self.runs[..]
+            && is_after(before)
+            && is_own(last)
+        {
+            let last = self.runs.len() - 1;
             return &mut self.runs[last].1;
         }
         self.divided_at(index)
@@ -80,7 +88,18 @@ impl<T: Copy + PartialEq> Steps<T> {
             self.runs.insert(run, (index, step));
             run += 1;
         }
+        // With a run for every other step, the number of a step is to be the place of its run.
+        if 2 * self.runs.len() >= self.len() {
+            self.divide_all();
+            run = index as usize;
+        }
         &mut self.runs[run].1
+    }
+
+    /// Makes each step a run of its own.
+    fn divide_all(&mut self) {
+        let steps = self.iter().zip(1..);
+        self.runs = steps.map(|(step, end)| (end, *step)).collect();
     }
 
     /// Makes one step of each two. `merge` adds the second one to the first one.

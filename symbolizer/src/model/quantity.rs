@@ -2,7 +2,6 @@
 //! percent.
 
 use std::fmt;
-use std::num::IntErrorKind;
 
 /// Bytes, with one decimal and a binary unit.
 #[derive(Debug, Clone, Copy)]
@@ -66,55 +65,6 @@ impl fmt::Display for Percent {
     }
 }
 
-/// The most digits behind the point: the tenth of a GiB is a tenth of a byte.
-const MOST_DECIMALS: usize = 10;
-
-/// The bytes in a text such as `1048576`, `512KiB` or `1.5GiB`, in powers of 1024, rounded to a
-/// byte. `None`: too many.
-///
-/// # Errors
-/// In words, if the text is none.
-pub fn bytes_in(text: &str) -> Result<Option<u64>, String> {
-    const WANTED: &str = "bytes, such as 1048576, 512KiB, 100MiB, 1.5GiB";
-    if text.starts_with('-') {
-        return Err(format!("negative; wanted are {WANTED}"));
-    }
-    let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
-    let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        _ => return Err(WANTED.into()),
-    };
-    let (whole, decimals) = match number.split_once('.') {
-        Some((_, decimals)) if decimals.is_empty() || decimals.contains('.') => {
-            return Err(WANTED.into());
-        }
-        Some(_) if shift == 0 => {
-            return Err(format!("a part of a byte; wanted are {WANTED}"));
-        }
-        Some((_, decimals)) if decimals.len() > MOST_DECIMALS => {
-            return Err(format!(
-                "{} digits behind the point, and {MOST_DECIMALS} at most make sense",
-                decimals.len()
-            ));
-        }
-        Some((whole, decimals)) => (whole, decimals),
-        None => (number, "0"),
-    };
-    let whole = match whole.parse::<u64>() {
-        Ok(whole) => u128::from(whole) << shift,
-        Err(error) if *error.kind() == IntErrorKind::PosOverflow => return Ok(None),
-        Err(_) => return Err(WANTED.into()),
-    };
-    let one = 10_u128.pow(decimals.len() as u32);
-    let parts: u128 = decimals.parse().map_err(|_| WANTED.to_owned())?;
-    let part = ((parts << shift) + one / 2) / one;
-    Ok(u64::try_from(whole + part).ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,46 +87,6 @@ mod tests {
             assert_eq!(Bytes(bytes).to_string(), text);
         }
         assert_eq!(format!("[{:>9}]", Bytes(1536.0)), "[  1.5 KiB]");
-    }
-
-    #[test]
-    fn a_decimal_is_rounded_to_a_byte() {
-        for (text, bytes) in [
-            ("5.5MiB", 5_767_168),
-            ("1.5G", 1_610_612_736),
-            ("0.1KiB", 102),
-            ("0.3k", 307),
-            ("0.0005 KB", 1),
-            ("0.0004KiB", 0),
-            ("1.0000000001GiB", 1 << 30),
-            ("1.0000000009GiB", (1 << 30) + 1),
-            // More digits than a float has.
-            ("9007199254740993.0009765625K", 9_223_372_036_854_776_833),
-        ] {
-            assert_eq!(bytes_in(text), Ok(Some(bytes)), "{text}");
-        }
-        assert_eq!(bytes_in("17179869183.9999999999GiB"), Ok(None), "2^64");
-    }
-
-    #[test]
-    fn what_is_no_number_of_bytes_says_why() {
-        for (text, words) in [
-            ("-1.5MiB", "negative"),
-            ("nan", "such as"),
-            ("NaNMiB", "such as"),
-            ("inf", "such as"),
-            ("1e3K", "such as"),
-            ("1,5MiB", "such as"),
-            (".5MiB", "such as"),
-            ("5.MiB", "such as"),
-            ("1.2.3M", "such as"),
-            ("5.5", "a part of a byte"),
-            ("5.5B", "a part of a byte"),
-            ("1.00000000000G", "11 digits behind the point"),
-        ] {
-            let error = bytes_in(text).unwrap_err();
-            assert!(error.contains(words), "{text}: {error}");
-        }
     }
 
     #[test]

@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use heapprof_core::{NoByteNumber, byte_number};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::control::Attached;
 use crate::model::printable::Printable;
-use crate::model::quantity::bytes_in;
 use crate::report::base64;
 
 use super::Shared;
@@ -180,11 +180,11 @@ pub(super) fn control(process: &Arc<Process>, request: &Request) -> Response {
     if !why.is_empty() {
         return Response::error(400, why);
     }
-    let command = match command.strip_prefix("interval ").map(bytes_in) {
-        Some(Ok(Some(bytes))) => format!("interval {bytes}"),
-        Some(Err(why)) => return Response::error(400, &format!("interval: {why}")),
+    let command = match command.strip_prefix("interval ").map(byte_number) {
+        Some(Ok(bytes)) => format!("interval {bytes}"),
         // The program says what is too many.
-        Some(Ok(None)) | None => command,
+        Some(Err(NoByteNumber::TooMany)) | None => command,
+        Some(Err(why)) => return Response::error(400, &format!("interval: {why}")),
     };
     let pid = process.summary().pid;
     let asked =

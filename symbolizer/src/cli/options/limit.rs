@@ -1,17 +1,17 @@
 //! Limit options: `--fail-above` and `--allow-inconclusive`, and the message when a limit is
 //! exceeded or cannot be judged.
 
-use heapprof_symbolizer::{
-    Change, Confidence, Limit, Measure, Printable, Profile, REAL, Ruling, bytes_in,
-};
+use heapprof_core::byte_number;
+use heapprof_symbolizer::{Change, Confidence, Limit, Measure, Printable, Profile, REAL, Ruling};
 
 use crate::cli::output::failure::Failure;
 use crate::cli::output::say;
 
 /// Parses the limit of a number: `200MiB`, `1.5GiB`, or `5000`.
 pub(crate) fn amount(text: &str) -> Result<Limit, String> {
-    let number = bytes_in(text)?.ok_or("less than 2^64")?;
-    Ok(Limit::Amount(number as f64))
+    byte_number(text)
+        .map(|number| Limit::Amount(number as f64))
+        .map_err(|error| error.to_string())
 }
 
 /// Parses the limit of growth: an amount, or `5%` of the amount before.

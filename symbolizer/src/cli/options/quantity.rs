@@ -5,20 +5,24 @@
 use std::num::IntErrorKind;
 use std::str::FromStr;
 
-use heapprof_symbolizer::{LARGEST_INTERVAL, bytes_in, duration_ns};
+use heapprof_core::{NoByteNumber, byte_number};
+use heapprof_symbolizer::{LARGEST_INTERVAL, duration_ns};
 
 /// `1048576`, `512KiB`, `100MiB`, `1.5GiB`: bytes, more than 0, in powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    bytes_in(text)?
-        .filter(|&n| n > 0)
-        .ok_or_else(|| "more than 0, and less than 2^64".into())
+    match byte_number(text) {
+        Ok(0) | Err(NoByteNumber::TooMany) => Err("more than 0, and less than 2^64".into()),
+        number => number.map_err(|error| error.to_string()),
+    }
 }
 
 /// A mean sampling interval: 1 is every allocation, 0 none.
 pub(crate) fn interval(text: &str) -> Result<u64, String> {
-    bytes_in(text)?
-        .filter(|&n| n <= LARGEST_INTERVAL)
-        .ok_or_else(|| format!("{LARGEST_INTERVAL} bytes at most"))
+    match byte_number(text) {
+        Ok(number) if number <= LARGEST_INTERVAL => Ok(number),
+        Ok(_) | Err(NoByteNumber::TooMany) => Err(format!("{LARGEST_INTERVAL} bytes at most")),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// A length of time, as clap wants it.
