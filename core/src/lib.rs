@@ -54,8 +54,8 @@
 //! - [`CpuShare`] spaces costly readings, and [`LimitAlarm`] tells shares of a memory limit once.
 //! - [`Waterfall`] divides the resident memory into lines that add up to it.
 //!
-//! [`nearest_name`] finds the name of a setting that a misspelt one means. [`byte_number`] reads the
-//! bytes in `1.5GiB`.
+//! [`nearest_name`] finds the name of a setting that a misspelt one means. [`byte_number`] reads
+//! the bytes in `1.5GiB`.
 //!
 //! [`seccomp_bpf`] evaluates a seccomp filter before the program installs it.
 //!

@@ -3,14 +3,16 @@
 //! The blocks in use are estimates of the profile, which is that of the reading's time. All other
 //! numbers are the reading's. `heapprof_core::Waterfall` adds them up.
 
-use std::iter;
+mod blocks_in_use;
+mod caveats;
+mod line_words;
+
+pub use blocks_in_use::{BlocksInUse, has_blocks_in_mappings};
 
 use heapprof_core::{EstimatedBlocks, MemoryPart, Waterfall, WaterfallLine};
-use heapprof_format::{Counter, MemoryField, MemoryReading};
+use heapprof_format::{MemoryField, MemoryReading};
 
-use crate::model::confidence::Confidence;
-use crate::model::measure::Measure;
-use crate::model::metric::Metric;
+use crate::analysis::resident_memory::caveats::{more_between_readings, slack_may_be_untouched};
 use crate::model::profile::Profile;
 use crate::model::quantity::{Bytes, Count};
 use crate::model::run::{Ending, Run};
@@ -21,23 +23,8 @@ const LEAST_BESIDE: i64 = 32 << 20;
 const MOST_UNEXPLAINED: u64 = 20;
 /// The part of the resident memory, one in so many, that lazily freed pages are worth a line above.
 const LEAST_LAZY: u64 = 50;
-/// The part of the highest reading, one in so many, by which more must have been resident between
-/// two readings to be worth a remark.
-const LEAST_BETWEEN: u64 = 50;
-/// Least requested bytes of a block whose slack may have pages of its own: an eighth of a class is
-/// a page then.
-const LEAST_LARGE: u64 = 32 << 10;
-/// The part of the resident memory, one in so many, that such slack in mappings is worth a remark
-/// above.
-const LEAST_SLACK: f64 = 50.0;
 /// Most lines beside the blocks.
 const MOST_BESIDE: usize = 3;
-/// The remark if no reading of pages tells them.
-const UNTOUCHED_UNKNOWN: &str = "untouched pages of blocks in mappings are not known, and count as touched: `heapprof ctl PID pages` reads them, HEAPPROF_PAGES=1 once a second and at the end";
-/// The remark if it is not known which mappings the blocks lie in.
-const TWICE: &str = "blocks may lie in the recorded mappings, and count twice then";
-/// Standard errors of the blocks in use beyond which a difference is none of sampling.
-const MOST_NOISE: f64 = 5.0;
 /// Bytes of a huge page.
 const HUGE_PAGE: f64 = (2 << 20) as f64;
 
@@ -71,61 +58,6 @@ pub struct ResidentLine {
     pub remedy: String,
 }
 
-/// The blocks in use at the time of a reading, as estimated from samples.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct BlocksInUse {
-    /// Requested bytes.
-    pub requested: f64,
-    /// Their standard error.
-    pub error: f64,
-    /// Usable bytes beyond the requested ones.
-    pub slack: f64,
-    /// The part of both that [other allocators](Profile::is_elsewhere) gave out.
-    pub elsewhere: f64,
-    /// The mean sampling interval, in bytes; 1 if all allocations are recorded.
-    pub interval: u64,
-    /// The bytes that were never touched, of the blocks that lie in mappings. `None`: not known.
-    pub untouched: Option<f64>,
-}
-
-impl BlocksInUse {
-    /// Returns the largest difference that sampling makes. A block that has no sample may have some
-    /// intervals, though the error of none is 0.
-    fn noise(&self) -> f64 {
-        let interval = match self.interval {
-            0 | 1 => 0.0,
-            interval => interval as f64,
-        };
-        MOST_NOISE * self.error.max(interval)
-    }
-}
-
-/// Returns true if blocks in use lie in the mappings of the waterfall: those of the program's own
-/// allocator, and of allocators inside the program.
-pub fn has_blocks_in_mappings(profile: &Profile) -> bool {
-    let is_in_mapping = |stack| !profile.run.allocator.is_empty() || profile.is_elsewhere(stack);
-    profile.rows.iter().any(|row| is_in_mapping(row.stack))
-}
-
-/// Returns the bytes of these blocks that were never touched, at a reading of pages.
-fn untouched_in_mappings(profile: &Profile) -> f64 {
-    let is_own = !profile.run.allocator.is_empty();
-    let rows = profile.rows.iter().enumerate();
-    rows.filter(|(_, row)| is_own || profile.is_elsewhere(row.stack))
-        .map(|(index, _)| Measure::Untouched.of_row(profile, index).value)
-        .sum()
-}
-
-/// Returns the slack of the large ones of these blocks.
-fn large_slack_in_mappings(profile: &Profile) -> f64 {
-    let is_own = !profile.run.allocator.is_empty();
-    let rows = profile.rows.iter().zip(&profile.pasts);
-    rows.filter(|(row, _)| row.class.upper() > LEAST_LARGE)
-        .filter(|(row, _)| is_own || profile.is_elsewhere(row.stack))
-        .map(|(_, past)| past.slack.bytes_f64())
-        .sum()
-}
-
 impl ResidentMemory {
     /// Returns the waterfall of a profile with pasts, which tell the slack. `None`: it has no
     /// reading that tells the resident memory.
@@ -133,28 +65,12 @@ impl ResidentMemory {
     /// `pages` is the profile at a reading of pages near that time. It alone tells which pages were
     /// never touched of the blocks that lie in mappings.
     pub fn of(profile: &Profile, pages: Option<&Profile>) -> Option<ResidentMemory> {
-        let slack = || profile.pasts.iter().map(|past| past.slack.bytes_f64());
-        let usable = profile.rows.iter().zip(slack().chain(iter::repeat(0.0)));
-        let elsewhere = usable
-            .filter(|(row, _)| profile.is_elsewhere(row.stack))
-            .map(|(row, slack)| row.totals.in_use.bytes_f64() + slack);
-        let blocks = (!profile.rows.is_empty()).then(|| BlocksInUse {
-            requested: profile.numbers().get(Metric::InUseBytes) as f64,
-            error: profile.error(Metric::InUseBytes).unwrap_or(0.0),
-            slack: slack().sum(),
-            elsewhere: elsewhere.sum(),
-            interval: profile.run.longest_interval(),
-            untouched: pages.map(untouched_in_mappings),
-        });
+        let blocks = BlocksInUse::of(profile, pages);
         let mut memory = ResidentMemory::at(profile.memory?, blocks, &profile.run)?;
-        memory.ages.extend(highest_between_readings(profile));
-        let slack = large_slack_in_mappings(profile);
-        if slack > memory.resident as f64 / LEAST_SLACK {
-            memory.caveats.push(format!(
-                "slack of large blocks in mappings counts as touched: if it is not, \"mapped, less the blocks\" has up to {} more",
-                Bytes(slack)
-            ));
-        }
+        memory.ages.extend(more_between_readings(profile));
+        memory
+            .caveats
+            .extend(slack_may_be_untouched(profile, memory.resident));
         if let Some(read) = pages.and_then(|pages| pages.pages) {
             let read_s = read.time_ns as f64 / 1e9;
             let age = format!("untouched pages of blocks in mappings: as of {read_s:.3} s");
@@ -181,24 +97,21 @@ impl ResidentMemory {
         let waterfall = Waterfall::of(&reading, estimates)?;
         let is_in_mappings =
             blocks.is_some_and(|it| !run.allocator.is_empty() || it.elsewhere > 0.0);
-        let mut caveats = caveats(&reading, run, is_in_mappings);
         let is_unknown = is_in_mappings && blocks.is_some_and(|it| it.untouched.is_none());
-        if is_unknown {
-            caveats.push(UNTOUCHED_UNKNOWN.into());
-        }
+        let caveats = caveats::of(&reading, run, is_in_mappings, is_unknown);
         // Without a recorded mapping by a setting, the line would seem to deny that there are some.
         let is_known = |line: &&WaterfallLine| {
             line.part != MemoryPart::Mapped || line.bytes > 0 || run.records_mappings()
         };
         let lines = waterfall.lines.iter().filter(is_known).map(|line| {
-            let (key, name, remedy) = words(line.part, line.bytes, &reading, blocks);
+            let (key, name, remedy) = line_words::of(line.part, line.bytes, &reading, blocks);
             ResidentLine {
                 key,
                 name,
                 bytes: line.bytes,
                 error: match line.part {
                     MemoryPart::MappedRest if is_unknown => {
-                        (in_mappings(&reading) - line.bytes as f64).max(0.0)
+                        (line_words::in_mappings(&reading) - line.bytes as f64).max(0.0)
                     }
                     // The rest beside an estimate has its error: with an allocator inside, less.
                     MemoryPart::InUse | MemoryPart::MappedRest => blocks.map_or(0.0, |it| it.error),
@@ -212,7 +125,7 @@ impl ResidentMemory {
             resident: waterfall.resident,
             lines: lines.collect(),
             caveats,
-            ages: old(&reading).into_iter().collect(),
+            ages: caveats::detail_age(&reading).into_iter().collect(),
         })
     }
 
@@ -338,249 +251,10 @@ impl ResidentMemory {
     }
 }
 
-/// Returns the touched bytes of all mappings.
-fn in_mappings(reading: &MemoryReading) -> f64 {
-    let fields = [MemoryField::Mapped, MemoryField::MappedUnrecorded];
-    let known = fields.iter().filter_map(|&field| reading.get(field));
-    known.sum::<u64>() as f64
-}
-
-/// Returns a remark if more was resident than any reading tells.
-fn highest_between_readings(profile: &Profile) -> Option<String> {
-    let most = profile.account.counter(Counter::MostResidentBytes)?;
-    let read = profile.run.most_resident?.resident;
-    (most > read.saturating_add(read / LEAST_BETWEEN)).then(|| {
-        format!(
-            "at most {} were resident, by the kernel's count, between two readings: the highest \
-             reading has {}",
-            Bytes(most as f64),
-            Bytes(read as f64)
-        )
-    })
-}
-
-/// Returns a line's name in documents, its name in tables, and what would shrink it.
-fn words(
-    part: MemoryPart,
-    bytes: i64,
-    reading: &MemoryReading,
-    blocks: Option<BlocksInUse>,
-) -> (&'static str, &'static str, String) {
-    let knows_mappings = reading.get(MemoryField::MappedUnrecorded).is_some();
-    let is_early = reading.get(MemoryField::DetailAge).is_none();
-    let (key, name, remedy) = match part {
-        MemoryPart::InUse => {
-            let error = blocks.map_or(0.0, |it| it.error);
-            let half = error * Confidence::default().standard_errors();
-            let remedy = match half > 0.0 {
-                true => format!("± {}; see heapprof top", Bytes(half)),
-                false => "see heapprof top".into(),
-            };
-            return ("in_use", "blocks in use", remedy);
-        }
-        MemoryPart::Slack => ("slack", "slack of blocks", "sizes nearer to size classes"),
-        MemoryPart::SampleDifference => {
-            let noise = blocks.map_or(0.0, |it| it.noise());
-            match blocks {
-                None => (
-                    "sample_difference",
-                    "blocks, not recorded",
-                    "recording says whose they are",
-                ),
-                Some(_) if bytes as f64 > noise => (
-                    "sample_difference",
-                    "blocks, not recorded",
-                    "lost, or from before; see info",
-                ),
-                Some(_) => (
-                    "sample_difference",
-                    "sampling error",
-                    "nothing: samples are estimates",
-                ),
-            }
-        }
-        MemoryPart::Slabs => (
-            "slabs",
-            "partly empty slabs",
-            "nothing: live blocks pin them",
-        ),
-        MemoryPart::Padding => (
-            "padding",
-            "padding of large blocks",
-            "fewer blocks of 16 to 64 KiB",
-        ),
-        MemoryPart::Caches => (
-            "thread_caches",
-            "thread caches",
-            "fewer threads, or tcache_max",
-        ),
-        MemoryPart::Dirty => (
-            "dirty",
-            "free, not given back yet",
-            "decay in some 10 s, malloc_trim",
-        ),
-        MemoryPart::Muzzy => (
-            "muzzy",
-            "free, the kernel may take",
-            "nothing: taken when needed",
-        ),
-        MemoryPart::Retained => (
-            "retained",
-            "given back, yet resident",
-            "no huge pages, no mlockall",
-        ),
-        MemoryPart::Metadata => (
-            "metadata",
-            "the allocator's own data",
-            "fewer threads, or narenas",
-        ),
-        MemoryPart::Own => ("profiler", "heapprof itself", "a longer sampling interval"),
-        MemoryPart::Stacks => (
-            "stacks",
-            "thread stacks",
-            // The program's first thread, and heapprof's own.
-            match reading.get(MemoryField::Threads).is_some_and(|it| it <= 2) {
-                true => "nothing: the only thread's",
-                false => "fewer threads",
-            },
-        ),
-        MemoryPart::Variables => (
-            "variables",
-            "variables of files",
-            "nothing: part of the program",
-        ),
-        MemoryPart::Mapped => (
-            "mapped",
-            "mapped by the program",
-            "see top -m mapped-resident",
-        ),
-        MemoryPart::MappedUnrecorded => (
-            "mapped_unrecorded",
-            "mapped, not recorded",
-            "see top --by mapping",
-        ),
-        MemoryPart::MappedRest => {
-            let half = blocks.map_or(0.0, |it| it.error) * Confidence::default().standard_errors();
-            let is_unknown = blocks.is_some_and(|it| it.untouched.is_none());
-            let remedy = match half > 0.0 {
-                _ if is_unknown => {
-                    let most = Bytes(in_mappings(reading));
-                    format!("up to {most}: see below")
-                }
-                true => format!("± {}; see top --by mapping", Bytes(half)),
-                false => "see top --by mapping".into(),
-            };
-            return ("mapped_rest", "mapped, less the blocks", remedy);
-        }
-        MemoryPart::File => (
-            "file",
-            "files: code and mapped",
-            "nothing: dropped when needed",
-        ),
-        MemoryPart::Shared => ("shared", "shared memory", "unmapping, smaller tmpfs files"),
-        MemoryPart::Untouched => (
-            "untouched",
-            "never touched",
-            "smaller buffers save no memory",
-        ),
-        MemoryPart::Swapped => ("swapped", "swapped out", "nothing: not resident"),
-        MemoryPart::NotExplained => (
-            "not_explained",
-            "not explained",
-            match (bytes < 0, knows_mappings) {
-                (true, _) => "nothing: above, not resident",
-                (false, true) => "unknown: changed since detail",
-                (false, false) if is_early => "unknown: not read in detail",
-                (false, false) => "fewer mappings (JIT, mmap)",
-            },
-        ),
-    };
-    (key, name, remedy.to_owned())
-}
-
-/// Returns the line about the fields that are read more rarely, if they are old.
-fn old(reading: &MemoryReading) -> Option<String> {
-    let age_ms = reading.get(MemoryField::DetailAge)?;
-    let age_s = age_ms as f64 / 1e3;
-    (!reading.is_whole())
-        .then(|| format!("stacks, variables, mappings and untouched pages are {age_s:.1} s old"))
-}
-
-/// `is_in_mappings`: blocks in use lie in mappings.
-fn caveats(reading: &MemoryReading, run: &Run, is_in_mappings: bool) -> Vec<String> {
-    let get = |field| reading.get(field);
-    let mut caveats = Vec::new();
-    let others = match is_in_mappings {
-        true => run.allocators_of_the_program(),
-        false => Vec::new(),
-    };
-    match &others[..] {
-        [] => {}
-        [one] => caveats.push(format!(
-            "the program's own allocator ({one}) does not tell its free pages: they are among the mappings"
-        )),
-        all => caveats.push(format!(
-            "the program's own allocators ({}) do not tell their free pages: they are among the mappings",
-            all.join(", ")
-        )),
-    }
-    match &run.allocators_without_slack()[..] {
-        [] => {}
-        without => caveats.push(format!(
-            "the slack of blocks from {} is not known, and counts as none",
-            without.join(", ")
-        )),
-    }
-    if get(MemoryField::DetailAge).is_some()
-        && get(MemoryField::HeapDirty).is_some()
-        && get(MemoryField::DirtyUntouched).is_none()
-    {
-        caveats.push(
-            "free pages that were never touched are not told from others: they are in both lines"
-                .into(),
-        );
-    }
-    if run.allocator.is_empty() && get(MemoryField::HeapCached).is_none() {
-        caveats.push("the bytes in thread caches are not known: they count as blocks".into());
-    }
-    match get(MemoryField::DetailAge) {
-        None => caveats.push(
-            "free pages, the allocator's data, heapprof, stacks, variables and mappings were not read: they are not explained"
-                .into(),
-        ),
-        Some(_) if get(MemoryField::MappedUnrecorded).is_none() => {
-            if is_in_mappings && get(MemoryField::Mapped).is_some() {
-                caveats.push(TWICE.into());
-            }
-            let unknown = match get(MemoryField::Mapped) {
-                Some(_) => "mappings that were not recorded are",
-                None => "the mappings are",
-            };
-            caveats.push(format!(
-                "{unknown} not known, and not explained: the kernel's list was longer than 512 KiB, or not readable"
-            ));
-        }
-        Some(_) => {}
-    }
-    if let (Some(known), Some(threads)) =
-        (get(MemoryField::StackThreads), get(MemoryField::Threads))
-    {
-        // One thread is heapprof's own, whose stack is not among these.
-        let unknown = threads.saturating_sub(known + 1);
-        if unknown > 0 {
-            let stacks = match unknown {
-                1 => "the stack of one thread is".to_owned(),
-                _ => format!("the stacks of {} threads are", Count(unknown)),
-            };
-            caveats.push(format!("{stacks} not told from other mappings"));
-        }
-    }
-    caveats
-}
-
 #[cfg(test)]
 mod tests {
     use heapprof_core::{Estimate, Row, SizeClass, Totals};
+    use heapprof_format::Counter;
 
     use super::*;
     use crate::history::past::Past;
@@ -615,41 +289,6 @@ mod tests {
         assert_eq!(keys(&memory(145, &blocks)), [""; 0]);
         let small = [("in_use", 1), ("file", 12)];
         assert_eq!(keys(&memory(13, &small)), [""; 0]);
-    }
-
-    #[test]
-    fn each_allocator_whose_free_pages_are_unknown_is_named() {
-        let mut reading = MemoryReading::at(0);
-        reading.set(MemoryField::HeapCached, 0);
-        reading.set(MemoryField::DetailAge, 0);
-        reading.set(MemoryField::MappedUnrecorded, 0);
-        let said = |allocator: &str, tapped: &[&str]| {
-            let run = Run {
-                allocator: allocator.into(),
-                tapped: tapped.iter().map(|what| (*what).to_owned()).collect(),
-                ..Run::default()
-            };
-            caveats(&reading, &run, true).join("; ")
-        };
-        assert_eq!(said("", &[]), "");
-        let libc = said("/lib/libc.so.6", &[]);
-        assert!(libc.starts_with("the program's own allocator (/lib/libc.so.6) does not tell"));
-        let inside = said(
-            "",
-            &["jemalloc in /srv/a (b) (6 functions), from 1.000 s on"],
-        );
-        assert!(
-            inside.contains("own allocator (jemalloc in /srv/a (b)) does not"),
-            "{inside}"
-        );
-        let without = said("", &["snmalloc in /srv/a (4 functions; slack not known)"]);
-        assert!(
-            without.contains("the slack of blocks from snmalloc in /srv/a is not known"),
-            "{without}"
-        );
-        assert!(!inside.contains("slack"), "{inside}");
-        let both = said("/lib/libc.so.6", &["jemalloc in /srv/a (6 functions)"]);
-        assert!(both.contains("own allocators (/lib/libc.so.6, jemalloc in /srv/a) do not"));
     }
 
     #[test]
