@@ -132,6 +132,7 @@ pub use model::profile::{CallStack, Damage, LogAccount, MISSING_FRAMES, Place, P
 pub use model::quantity::{Bytes, Count, Percent};
 pub use model::run::{Ending, Marker, Notice, Regime, Run};
 pub use model::span::{Cut, Outside, Span};
+pub use naming::allocator_name::name_arenas;
 pub use naming::coverage::{Coverage, Share as CoverageShare};
 pub use naming::filter::{Filter, retain_stacks};
 pub use naming::fold_library::fold_library;

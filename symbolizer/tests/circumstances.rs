@@ -104,6 +104,28 @@ fn a_time_without_recording_is_told_wherever_numbers_are() {
     }
 }
 
+/// It says neither that all was recorded nor that all was sampled.
+#[test]
+fn a_recording_that_never_started_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a.heaplog", "b.heaplog"].map(|name| {
+        let mut log = LogBuilder::new(4096);
+        log.record(|_| Record::Regime {
+            time_ns: 0,
+            interval: 0,
+            by_budget: false,
+        });
+        log.wait(99 * MS);
+        let path = crate::common::write(folder.path(), name, &log.end());
+        path.to_str().unwrap().to_owned()
+    });
+    for args in [&["info", &files[0]][..], &["top", &files[0], &files[1]]] {
+        let text = ok(args);
+        let told = "nothing recorded, since recording was never started";
+        assert!(text.contains(told) && !text.contains("exact"), "{text}");
+    }
+}
+
 /// And beside a difference.
 #[test]
 fn a_difference_says_what_it_was_not_recorded_for() {

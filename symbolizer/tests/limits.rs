@@ -538,3 +538,23 @@ fn a_pattern_of_a_budget_that_matches_nothing_is_told() {
     assert_eq!(told("line")[1], 7);
     assert_eq!(told("at_most")[0], 1.5 * f64::from(1 << 30));
 }
+
+/// Peaks of several processes are at times of their own.
+#[test]
+fn a_peak_of_several_processes_is_told_to_be_a_sum() {
+    let logs = [1, 2].map(server_file);
+    let folder = tempfile::tempdir().unwrap();
+    let note = "each process at its own peak; with --joined";
+    for (metric, options, expected) in [
+        ("peak", &[][..], 1),
+        ("peak", &["--joined"], 0),
+        ("in-use-bytes", &[], 0),
+    ] {
+        let text = format!("[[limit]]\nmetric = \"{metric}\"\nat-most = \"1GiB\"\n");
+        let budget = write(folder.path(), "b.toml", text.as_bytes());
+        let check = ["check", "--budget", budget.to_str().unwrap()];
+        let files = [logs[0].1.as_str(), logs[1].1.as_str()];
+        let (code, said) = status(&[&check[..], &files, options].concat());
+        assert_eq!((code, said.matches(note).count()), (0, expected), "{said}");
+    }
+}

@@ -528,14 +528,47 @@ fn a_process_without_a_log_that_still_runs_is_told() {
         let _ = std::process::Command::new("kill").arg(&pid).status();
         (code, pid, said)
     };
-    let (code, pid, said) = run(&[], "env -i");
-    let told = format!("a process of the run still runs and has no log (sleep, pid {pid}), with ");
-    assert_eq!((code, said.matches(&told).count()), (0, 1), "{said}");
+    // By its place in the session, and by the mark of the run.
+    for before in ["env -i", "env -u LD_PRELOAD setsid"] {
+        let (code, pid, said) = run(&[], before);
+        let told =
+            format!("a process of the run still runs and has no log (sleep, pid {pid}), with ");
+        assert_eq!(
+            (code, said.matches(&told).count()),
+            (0, 1),
+            "{before}: {said}"
+        );
+    }
     let what = "still runs and has no log";
     for (options, before) in [(&[][..], ""), (&["--only", "exit_ways"], "env -i")] {
         let (code, _, said) = run(options, before);
         assert_eq!((code, said.contains(what)), (0, false), "{said}");
     }
+}
+
+/// A job of the shell that started `heapprof run` is given to the same reaper as one of the run.
+#[test]
+fn a_process_of_another_job_is_none_of_the_run() {
+    let heapprof = Build::get().heapprof.display().to_string();
+    let fixture = Build::get().fixture("exit_ways").display().to_string();
+    let script = format!(
+        "( sleep 0.3; sleep 30 >/dev/null 2>&1 & echo $!; sleep 0.1 ) & \
+         exec {heapprof} run -i 1 -- /bin/sh -c 'sleep 1; {fixture}; exit 0'"
+    );
+    let ran = Run::tool("setsid")
+        .args(["--wait", "/bin/sh", "-c", &script])
+        .run();
+    let pid = ran.stdout.lines().next().expect("a process");
+    let is_there = std::path::Path::new(&format!("/proc/{pid}")).exists();
+    let _ = std::process::Command::new("kill").arg(pid).status();
+    assert!(is_there, "{}", ran.stdout);
+    let what = "still runs and has no log";
+    assert_eq!(
+        (ran.code(), ran.stderr.contains(what)),
+        (0, false),
+        "{}",
+        ran.stderr
+    );
 }
 
 /// A shell with a variable of twenty million bytes, and its `sleep`.

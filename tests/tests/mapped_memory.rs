@@ -515,3 +515,54 @@ fn the_stacks_of_many_threads_count_once() {
         "{names:?}"
     );
 }
+
+/// Shared memory in the place of 20 of the 32 MiB of a block.
+const OVER_BLOCKS: &str = r#"
+    #define _GNU_SOURCE
+    #include <stdlib.h>
+    #include <string.h>
+    #include <sys/mman.h>
+    #include <unistd.h>
+    void HeapProfilerDump(const char *reason) __attribute__((weak));
+    int main(void) {
+        enum { MIB = 1 << 20 };
+        char *volatile block = aligned_alloc(4096, 32 * MIB);
+        memset(block, 1, 32 * MIB);
+        int file = memfd_create("ring", 0);
+        if (ftruncate(file, 20 * MIB) != 0) return 1;
+        int protection = PROT_READ | PROT_WRITE;
+        char *over = mmap(block, 20 * MIB, protection, MAP_SHARED | MAP_FIXED, file, 0);
+        if (over != block) return 1;
+        memset(over, 2, 20 * MIB);
+        HeapProfilerDump("over");
+        return 0;
+    }
+"#;
+
+#[test]
+fn shared_memory_over_blocks_counts_once() {
+    let ran = Run::compiled("over_blocks", OVER_BLOCKS, &[])
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let log = ran.folder().join("t.heaplog");
+    let lines = rss(&log, "dump: over");
+    let mib = MIB as f64;
+    for (line, expected) in [("in_use", 32.0), ("shared", 20.0), ("untouched", -20.0)] {
+        let difference = lines[line] - expected * mib;
+        assert!(difference.abs() < mib, "{line}: {lines:?}");
+    }
+    assert!(lines["not_explained"].abs() < 0.5 * mib, "{lines:?}");
+    let at = ["--at", "dump: over"];
+    let names = top(
+        &log,
+        &[&["--by", "mapping", "-m", "mapped-resident"][..], &at].concat(),
+    );
+    assert_eq!(names["/memfd:ring (deleted)"], 20 * MIB);
+    let allocators = top(
+        &log,
+        &[&["--by", "allocator", "-m", "mapped"][..], &at].concat(),
+    );
+    assert_eq!(allocators["none: mapped"], 20 * MIB);
+}

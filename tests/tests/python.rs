@@ -140,3 +140,35 @@ fn the_setting_leaves_stacks_as_they_are() {
         Some("0")
     );
 }
+
+/// Small objects lie in arenas, which the interpreter maps.
+#[test]
+fn arenas_of_small_objects_are_told_as_such() {
+    let script = "import time\nx = []\nfor i in range(6):\n    x.append([object() for _ in range(50000)])\n    time.sleep(0.2)\n";
+    let Some((_, python)) = pythons().pop() else {
+        return;
+    };
+    let ran = Run::program(&python)
+        .args(["-c", script])
+        .env("PYTHONMALLOC", "pymalloc")
+        .env("HEAPPROF_MEMORY_INTERVAL_MS", "100")
+        .interval(1)
+        .prefix("t")
+        .run()
+        .well();
+    let log = ran.folder().join("t.heaplog");
+    let shown = |args: &[&str]| {
+        let at = ["--at", "80%"];
+        let run = Run::heapprof().args([args, &at].concat()).arg(&log);
+        run.run().well().stdout
+    };
+    let by_allocator = shown(&["top", "-m", "mapped", "--by", "allocator"]);
+    assert!(by_allocator.contains("Python's pymalloc"), "{by_allocator}");
+    for args in [
+        &["rss"][..],
+        &["top", "-m", "mapped-resident", "--by", "mapping"],
+    ] {
+        let names = shown(args);
+        assert!(names.contains("[arenas of pymalloc]"), "{names}");
+    }
+}

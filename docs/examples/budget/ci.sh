@@ -4,4 +4,4 @@
 # and with 4 if one cannot be judged.
 set -e
 heapprof run -q -i 1 -o measured --overwrite -- "$@"
-heapprof check --budget heapprof.toml measured*.heaplog
+heapprof check --joined --budget heapprof.toml measured*.heaplog

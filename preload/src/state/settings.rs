@@ -53,6 +53,7 @@ const TOLD: &str = "HEAPPROF_TOLD";
 /// Variables that the `heapprof` program reads.
 const OTHERS: &[&str] = &[
     "HEAPPROF_LIBRARY",
+    "HEAPPROF_RUN",
     "HEAPPROF_PUSH_HEADERS",
     "HEAPPROF_PUSH_BASIC_AUTH",
     "HEAPPROF_SERVE_TOKEN",

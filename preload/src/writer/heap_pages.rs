@@ -18,11 +18,12 @@ pub(super) struct HeapPages {
 }
 
 impl HeapPages {
-    /// Counts the pages of a range.
-    pub(super) fn read(map: &Pagemap, places: &Range<u64>) -> HeapPages {
+    /// Counts the pages of a range. Parts of it may be `others`', in order: files or shared memory
+    /// that the program has mapped over its blocks. These blocks have no pages there.
+    pub(super) fn read(map: &Pagemap, places: &Range<u64>, others: &[Range<u64>]) -> HeapPages {
         let mut walk = UntouchedWalk::new();
         let mut touched = 0;
-        map.each_part(places, &mut |part, state| {
+        let mut visit = |part: Range<u64>, state| {
             let is_touched = state != PageState::Untouched;
             if is_touched {
                 touched += part.end - part.start;
@@ -30,7 +31,14 @@ impl HeapPages {
             if let Some(walk) = &mut walk {
                 walk.add(part, is_touched);
             }
-        });
+        };
+        let mut at = places.start;
+        for other in others.iter().filter(|other| other.start >= places.start) {
+            map.each_part(&(at..other.start), &mut visit);
+            visit(other.clone(), PageState::Untouched);
+            at = other.end;
+        }
+        map.each_part(&(at..places.end), &mut visit);
         HeapPages {
             touched,
             untouched: walk.map(|walk| walk.sums),

@@ -149,15 +149,17 @@ pub(super) struct MappedTotals {
     pub(super) parts: Vec<MappedPart>,
     /// Recorded ranges that are not mapped, or were stacks of threads that have ended.
     pub(super) gone: Vec<Range<u64>>,
+    /// Parts of the allocator's places over which a file or shared memory was mapped, in order.
+    pub(super) over_places: Vec<Range<u64>>,
 }
 
 impl MappedTotals {
-    /// Takes the account. `counted` has the ranges of other lines, and `stacks` those of threads,
-    /// with true if all are known. `None`: the kernel's list cannot be read, or it is too long and
+    /// Takes the account. `counted` has the ranges of other lines, among them the allocator's
+    /// `places`, and `stacks` those of threads, with true if all are known. `None`: the kernel's list cannot be read, or it is too long and
     /// there are too many recorded ranges.
     pub(super) fn take(
         pages: &Pagemap,
-        counted: &AddressMap<()>,
+        (counted, places): (&AddressMap<()>, &Range<u64>),
         (stacks, all_are_known): (&[UsedStack], bool),
         recorded: &RecordedMappings,
         waiting: Waiting<'_>,
@@ -181,12 +183,18 @@ impl MappedTotals {
             by_name: BTreeMap::new(),
         };
         let mut missing = recorded.ranges.clone();
+        let mut over_places = Vec::new();
         for line in list.split(|&byte| byte == b'\n') {
             // The path of a file may be any bytes.
             let mapping = Mapping::parse(&String::from_utf8_lossy(line));
             let Some(mapping) = mapping else { continue };
             let range = mapping.start..mapping.end;
             missing.unmap(range.clone());
+            let part = range.start.max(places.start)..range.end.min(places.end);
+            if mapping.inode != 0 && !part.is_empty() {
+                account.add(&mapping, part.clone());
+                over_places.push(part);
+            }
             counted.divide(range, &mut |range, counted| {
                 if counted.is_none() {
                     account.add(&mapping, range);
@@ -207,6 +215,7 @@ impl MappedTotals {
             recorded: account.recorded_bytes,
             unrecorded: Some(account.unrecorded_bytes),
             gone,
+            over_places,
             parts: account.finish(),
         })
     }
@@ -247,6 +256,7 @@ impl MappedTotals {
             recorded: account.recorded_bytes,
             unrecorded: None,
             gone: Vec::new(),
+            over_places: Vec::new(),
             parts: account.finish(),
         })
     }

@@ -146,7 +146,7 @@ pub(super) fn read(
         true => None,
         false => {
             let stacks = (&stacks[..], all_are_known);
-            MappedTotals::take(map, &counted, stacks, recorded, waiting)
+            MappedTotals::take(map, (&counted, &places), stacks, recorded, waiting)
         }
     };
     if let Some(mapped) = &mapped {
@@ -154,27 +154,28 @@ pub(super) fn read(
         detail.set(Field::MappedUnrecorded, mapped.unrecorded);
     }
     let own_in_places = own_mapped + own_stack;
+    let over_places = mapped.as_ref().map_or(&[][..], |it| &it.over_places);
     ReadPages {
-        heap: read_heap(detail, map, counts, own_in_places),
+        heap: read_heap(detail, map, counts, (own_in_places, over_places)),
         own_stack,
         mapped,
     }
 }
 
 /// Reads the fields of a detail about the allocator's pages. `own` has the touched pages of this
-/// library among its places. Returns the touched pages of the allocator, if they can be told.
+/// library among its places, and `over_places` the parts that files have. Returns the touched pages of the allocator, if they can be told.
 pub(super) fn read_heap(
     detail: &mut MemoryReading,
     map: &Pagemap,
     (reading, used): (&MemoryReading, u64),
-    own: u64,
+    (own, over_places): (u64, &[Range<u64>]),
 ) -> Option<u64> {
     let places = sys::places();
     let pages = (places.end - places.start) / PAGE;
     if !(1..=MOST_HEAP_PAGES).contains(&pages) {
         return None;
     }
-    let pages = HeapPages::read(map, &places);
+    let pages = HeapPages::read(map, &places, over_places);
     let heap = pages.touched.saturating_sub(own);
     let untouched = used.saturating_sub(heap);
     detail.set(Field::RetainedTouched, heap.saturating_sub(used));

@@ -14,6 +14,8 @@
 //! A process that does nothing is not woken for a reading. A reading takes no memory of the program
 //! and waits for no lock of the program.
 
+use std::ops::Range;
+
 use heapprof_core::{CpuShare, DetailBaseline, DetailChanges, RecordedBytes, number_of};
 use heapprof_format::{MemoryField as Field, MemoryReading, Module};
 
@@ -124,6 +126,8 @@ struct LastDetail {
     own: Option<u64>,
     /// Touched pages of our thread's stack, if it is in the allocator's places.
     own_stack: u64,
+    /// See [`MappedTotals::over_places`].
+    over_places: Vec<Range<u64>>,
 }
 
 /// The state between readings.
@@ -307,6 +311,8 @@ impl MemoryReadings {
             self.frequent_details.ran(ran_ns, now_ns);
         }
         let mapped = [Field::Mapped, Field::MappedUnrecorded].map(|it| fields.get(it));
+        let of_mappings = pages.mapped.as_ref();
+        let over_places = of_mappings.map_or_else(Vec::new, |it| it.over_places.clone());
         let baseline = counts
             .touched()
             .zip(pages.heap)
@@ -324,6 +330,7 @@ impl MemoryReadings {
             baseline,
             own: None,
             own_stack: pages.own_stack,
+            over_places,
         });
         (counts, pages.mapped)
     }
@@ -423,9 +430,11 @@ impl LastDetail {
             return counts;
         };
         let own = own + self.own_stack;
+        let over_places = self.over_places.clone();
         let (fields, heap) = loop_until_steady(&mut counts, start_ns, |counts| {
             let mut fields = MemoryReading::at(0);
             let counts = (&counts.reading, counts.used);
+            let own = (own, &over_places[..]);
             let heap = memory_detail::read_heap(&mut fields, &map, counts, own);
             (fields, heap)
         });

@@ -264,7 +264,7 @@ impl Explanation {
             findings,
             spread,
             churn: churn(profile, symbols, &map, &sites),
-            mapped: MappedGrowth::of(profile, &map),
+            mapped: MappedGrowth::of(profile, symbols, &map),
             forecast: profile
                 .memory
                 .and_then(|reading| Forecast::of(&reading, rates.as_ref(), moments_of(profile))),

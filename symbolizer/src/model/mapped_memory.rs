@@ -6,6 +6,8 @@ use heapprof_core::NumberMap;
 
 /// Key of the label that has a mapping's name, where mappings are shown as blocks.
 pub const MAPPING: &str = "mapping";
+/// The name of a mapping without a name, as a log has it.
+pub(crate) const ANONYMOUS_MAPPING: &str = "[anonymous]";
 /// Name of mappings that no reading has seen.
 const UNREAD: &str = "[not read yet]";
 

@@ -263,6 +263,11 @@ impl Run {
         }
     }
 
+    /// Returns true if recording was stopped from the beginning on, and never started.
+    pub fn was_never_recorded(&self) -> bool {
+        !self.regimes.is_empty() && self.intervals().is_none()
+    }
+
     /// Smallest and largest interval that was in force, in bytes, as far as is known. Blocks that
     /// were recorded for their size do not count.
     pub fn intervals(&self) -> Option<(u64, u64)> {

@@ -1,8 +1,13 @@
 //! The name of the allocator that gave out a block: the one of the innermost frame, which is the
 //! allocation function.
 
-use crate::model::profile::Profile;
+use crate::model::mapped_memory::{ANONYMOUS_MAPPING, MAPPING};
+use crate::model::profile::{CallStack, Profile};
 use crate::naming::symbols::Symbols;
+
+/// The allocator of Python's small objects, and its mappings.
+const PYMALLOC: &str = "Python's pymalloc, in arenas";
+pub(crate) const ARENAS: &str = "[arenas of pymalloc]";
 
 /// Returns the allocator of the blocks of a stack, in words.
 pub(crate) fn allocator_of(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
@@ -17,6 +22,12 @@ pub(crate) fn allocator_of(profile: &Profile, symbols: &Symbols, stack: u32) -> 
     else {
         return UNKNOWN.into();
     };
+    if stack.labels.get(MAPPING).is_some() {
+        return match is_of_pymalloc(profile, symbols, stack) {
+            true => PYMALLOC.into(),
+            false => "none: mapped".into(),
+        };
+    }
     let function = (symbols.frames(place).last())
         .map(|frame| symbols.function(profile, place, frame))
         .unwrap_or_default();
@@ -27,6 +38,30 @@ pub(crate) fn allocator_of(profile: &Profile, symbols: &Symbols, stack: u32) -> 
         _ if function.starts_with("heapprof_") => "reported by the program".into(),
         _ => (profile.run.allocator_in_words()).unwrap_or_else(|| UNKNOWN.into()),
     }
+}
+
+/// Returns true if a stack has mapped an arena of Python's small objects.
+pub(crate) fn is_of_pymalloc(profile: &Profile, symbols: &Symbols, stack: &CallStack) -> bool {
+    let is_function = |name: String| name == "_PyObject_ArenaMmap" || name == "_PyMem_ArenaAlloc";
+    profile.places(stack).any(|place| {
+        let frames = symbols.frames(place).iter();
+        let mut names = frames.map(|frame| symbols.function(profile, place, frame));
+        names.any(is_function)
+    })
+}
+
+/// Names the mappings of Python's small objects, which the kernel has no name for.
+pub fn name_arenas(profile: &mut Profile, symbols: &Symbols) {
+    let mut lines = std::mem::take(&mut profile.mappings.lines);
+    for line in lines.iter_mut().filter(|it| it.name == ANONYMOUS_MAPPING) {
+        let stack = line
+            .stack
+            .and_then(|stack| profile.stacks.get(stack as usize));
+        if stack.is_some_and(|stack| is_of_pymalloc(profile, symbols, stack)) {
+            line.name = ARENAS.to_owned();
+        }
+    }
+    profile.mappings.lines = lines;
 }
 
 /// Returns the kind of an allocator that has that function (`preload/src/hooks/taps/functions.rs`).

@@ -15,12 +15,12 @@ use heapprof_format::Thread;
 
 use crate::model::extras::ThreadRow;
 use crate::model::labels::NO_LABEL;
-use crate::model::mapped_memory::MAPPING;
+use crate::model::mapped_memory::{ANONYMOUS_MAPPING, MAPPING};
 use crate::model::metric::{Metric, Numbers};
 use crate::model::profile::{Place, Profile};
 use crate::model::quantity::Bytes;
 use crate::model::special_threads::{name_of_thread, name_of_unknown_thread};
-use crate::naming::allocator_name::allocator_of;
+use crate::naming::allocator_name::{ARENAS, allocator_of, is_of_pymalloc};
 use crate::naming::crate_name::{crate_of, crate_of_file};
 use crate::naming::own_frame::OwnFrame;
 use crate::naming::site::is_library_code;
@@ -344,7 +344,7 @@ impl Key {
             Key::Stack(stack) => match by {
                 By::Type => (block_type(profile, symbols, stack), vec![]),
                 By::Allocator => (allocator_of(profile, symbols, stack), vec![]),
-                By::Mapping => (mapping_of(profile, stack), vec![]),
+                By::Mapping => (mapping_of(profile, symbols, stack), vec![]),
                 By::Label(name) => (label_of(profile, name, stack), vec![]),
                 _ => names_of_stack(profile, symbols, by, stack),
             },
@@ -469,10 +469,15 @@ fn block_type(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
 }
 
 /// Returns the name of a mapping.
-fn mapping_of(profile: &Profile, stack: u32) -> String {
+fn mapping_of(profile: &Profile, symbols: &Symbols, stack: u32) -> String {
     let stack = profile.stacks.get(stack as usize);
     let name = stack.and_then(|stack| stack.labels.get(MAPPING));
-    name.unwrap_or(NO_LABEL).to_owned()
+    let name = name.unwrap_or(NO_LABEL);
+    let is_nameless = name == ANONYMOUS_MAPPING;
+    match stack.filter(|stack| is_nameless && is_of_pymalloc(profile, symbols, stack)) {
+        Some(_) => ARENAS.to_owned(),
+        None => name.to_owned(),
+    }
 }
 
 /// The value of a label. `name` is that of the grouping.

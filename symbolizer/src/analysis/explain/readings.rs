@@ -9,7 +9,9 @@
 
 use crate::model::memory_course::MemoryMoment;
 use crate::model::profile::Profile;
+use crate::naming::allocator_name::is_of_pymalloc;
 use crate::naming::site::{SiteKey, SiteMap};
+use crate::naming::symbols::Symbols;
 
 /// Fewest readings in each of the three quarters that are judged.
 const FEWEST: usize = 2;
@@ -44,6 +46,8 @@ pub struct MappedGrowth {
     pub site: SiteKey,
     /// Mapped bytes of that site; 0: none has mapped most.
     pub site_bytes: u64,
+    /// Mapped bytes of arenas of Python's small objects.
+    pub of_pymalloc: u64,
 }
 
 impl Trend {
@@ -86,7 +90,7 @@ impl Trend {
 
 impl MappedGrowth {
     /// `None`: it does not grow, or is not known.
-    pub(crate) fn of(profile: &Profile, map: &SiteMap) -> Option<MappedGrowth> {
+    pub(crate) fn of(profile: &Profile, symbols: &Symbols, map: &SiteMap) -> Option<MappedGrowth> {
         // Blocks of allocators inside lie in mappings, and are judged by their sites.
         if !profile.run.tapped.is_empty() {
             return None;
@@ -95,7 +99,14 @@ impl MappedGrowth {
         let trend = Trend::of(moments, |it| it.mappings)?;
         let last = moments.iter().rev().find_map(|it| it.mappings)?;
         let mut by_site: Vec<u64> = vec![0; map.keys().len()];
+        let mut of_pymalloc: u64 = 0;
         for line in &profile.mappings.lines {
+            let stack = line
+                .stack
+                .and_then(|stack| profile.stacks.get(stack as usize));
+            if stack.is_some_and(|stack| is_of_pymalloc(profile, symbols, stack)) {
+                of_pymalloc = of_pymalloc.saturating_add(line.mapped);
+            }
             if let Some(site) = line.stack.and_then(|stack| map.own(stack)) {
                 by_site[site] = by_site[site].saturating_add(line.mapped);
             }
@@ -112,6 +123,7 @@ impl MappedGrowth {
             bytes: last,
             site,
             site_bytes,
+            of_pymalloc,
         })
     }
 }

@@ -206,12 +206,19 @@ impl MappedGrowth {
                 Command::Tree("-m mapped".into()),
             ),
         };
+        let arenas = match self.of_pymalloc {
+            0 => String::new(),
+            mapped => format!(
+                "; {} are arenas of Python's pymalloc, whose objects PYTHONMALLOC=malloc shows",
+                Bytes(mapped as f64)
+            ),
+        };
         Statement {
             verdict: "mappings grow",
             is_trouble: true,
             site: &self.site,
             evidence: format!(
-                "memory that malloc never saw grows by {rate}; {bytes} resident in mappings{whose}"
+                "memory that malloc never saw grows by {rate}; {bytes} resident in mappings{whose}{arenas}"
             ),
             command: Some(command),
             highest_ns: None,

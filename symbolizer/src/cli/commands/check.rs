@@ -5,14 +5,18 @@ mod json;
 
 use std::path::{Path, PathBuf};
 
-use heapprof_symbolizer::{Printable, Profile, ReadRequest, Symbols, WantedExtras, retain_stacks};
+use heapprof_symbolizer::{
+    Measure, Printable, Profile, ReadRequest, Symbols, WantedExtras, retain_stacks,
+};
 
+use crate::cli::inputs::several;
 use crate::cli::inputs::source::Source;
 use crate::cli::options::limit::{Judgement, LimitVerdict, judge};
 use crate::cli::options::measure::DEFAULT_TEMPORARY;
 use crate::cli::options::suppressions::{SuppressionArgs, say_unused};
 use crate::cli::output::destination::Destination;
 use crate::cli::output::failure::Failure;
+use crate::cli::output::say;
 use budget::{Budget, BudgetLimit};
 
 /// Text of the help: an example of a budget file.
@@ -69,6 +73,11 @@ struct Judged<'a> {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let budget = Budget::read(&args.budget)?;
     let suppressions = args.suppressions.or(budget.suppressions.clone());
+    let has_peak =
+        |it: &BudgetLimit| matches!(it.measure, Measure::PeakBytes | Measure::PeakObjects);
+    if args.source.files.len() > 1 && !args.source.joined && budget.limits.iter().any(has_peak) {
+        say::note(&several::OWN_PEAKS);
+    }
     let mut judged: Vec<Judged<'_>> = Vec::new();
     let mut heap = None;
     for of_mappings in [false, true] {

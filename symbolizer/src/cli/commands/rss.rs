@@ -10,7 +10,7 @@ use heapprof_format::{MemoryField, MemoryReading};
 use heapprof_symbolizer::control::Attached;
 use heapprof_symbolizer::{
     Bytes, Input, InputError, Moment, PagesRead, Percent, Printable, Profile, ReadRequest,
-    ResidentMemory, Temporary, View, cut_front, has_blocks_in_mappings,
+    ResidentMemory, Temporary, View, cut_front, has_blocks_in_mappings, name_arenas,
 };
 
 use crate::cli::commands::rss::pinning::Pinning;
@@ -142,6 +142,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         requested_ns,
         nearest,
     };
+    if is_of_python(&profile) {
+        let symbols = args.places.symbols(&file, &profile)?;
+        name_arenas(&mut profile, &symbols);
+    }
     let pinning = Pinning::find(&file, &input, memory.reading.time_ns, &args.places)?;
     Destination::Stdout.write(|out| match args.json {
         true => json::write(&profile, &memory, pinning.as_ref(), requested_ns, out),
@@ -290,6 +294,15 @@ fn write_text(
         write_wrapped(&Printable(&note).to_string(), INDENT, stdout_width(), out)?;
     }
     Ok(())
+}
+
+/// Returns true if the program, or a library of it, is a Python interpreter.
+fn is_of_python(profile: &Profile) -> bool {
+    let is_python = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        name.starts_with("python") || name.starts_with("libpython")
+    };
+    profile.modules.iter().any(|module| is_python(&module.path))
 }
 
 /// Where a remark goes on that is too wide.

@@ -35,7 +35,7 @@ use paths::PrintLog;
 use prefix::Prefix;
 use program::Program;
 use records::Records;
-use still_running::{Since, StillRunning};
+use still_running::{Mark, Since, StillRunning};
 use unrecorded::MostResident;
 use unsampled::Unsampled;
 
@@ -226,6 +226,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let mut command = Command::new(&path);
     command.arg0(name).args(words).env("LD_PRELOAD", preload);
+    let mark = Mark::new();
+    mark.set(&mut command);
     for line in variables::misspelt(std::env::vars_os().map(|(name, _)| name)) {
         say::note(&line);
         // Else each process that the program starts says it again.
@@ -268,7 +270,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     };
     let pid = child.id();
-    let since = Since::start_of(pid);
+    let since = Since::start_of(pid, mark);
     forwarder.forward_to(pid);
     forwarder.wait(pid);
     let status = child.wait().map_err(|source| Failure::Start {

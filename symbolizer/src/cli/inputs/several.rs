@@ -42,6 +42,10 @@ pub(crate) struct Begin {
     parent_log_number: u64,
 }
 
+/// The note on a peak of several processes.
+pub(crate) const OWN_PEAKS: &str =
+    "note: each process at its own peak; with --joined, all at that of all together";
+
 /// Reads that part of all files and adds it up.
 pub(crate) fn read(files: &[PathBuf], request: &ReadRequest) -> Result<Profile, Failure> {
     let Different { files, empty_logs } = different(files)?;
@@ -66,9 +70,7 @@ pub(crate) fn read(files: &[PathBuf], request: &ReadRequest) -> Result<Profile, 
     }
     refuse_no_time(&view, &parts)?;
     if parts.len() > 1 && names_the_peak(&view) {
-        say::note(
-            &"note: each process at its own peak; with --joined, all at that of all together",
-        );
+        say::note(&OWN_PEAKS);
     }
     note_same_process(&parts);
     note_joined(&parts);

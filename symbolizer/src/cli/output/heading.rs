@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 use heapprof_symbolizer::{
-    Bytes, Confidence, Count, Metric, Precision, Printable, Profile, Recorded,
+    Bytes, Confidence, Count, Metric, Precision, Printable, Profile, Recorded, Run,
 };
 
 use crate::cli::output::width::stdout_width;
@@ -120,6 +120,11 @@ fn write_lines(profile: &Profile, confidence: Confidence, out: &mut impl Write) 
 
 /// How exact the numbers are, in words.
 pub(crate) fn describe_precision(profile: &Profile) -> String {
+    let mut runs = profile.parts.iter().map(|part| &part.run);
+    let of_one = || profile.parts.is_empty() && profile.run.was_never_recorded();
+    if of_one() || runs.len() > 0 && runs.all(Run::was_never_recorded) {
+        return "nothing recorded, since recording was never started".into();
+    }
     match (profile.precision(), profile.run.interval) {
         (Precision::Exact, _) => match profile.recorded() {
             Recorded::All => "every allocation recorded, numbers are exact".into(),
