@@ -155,8 +155,8 @@ pub(super) struct MappedTotals {
 
 impl MappedTotals {
     /// Takes the account. `counted` has the ranges of other lines, among them the allocator's
-    /// `places`, and `stacks` those of threads, with true if all are known. `None`: the kernel's list cannot be read, or it is too long and
-    /// there are too many recorded ranges.
+    /// `places`, and `stacks` those of threads, with true if all are known. `None`: the kernel's
+    /// list cannot be read, or it is too long and there are too many recorded ranges.
     pub(super) fn take(
         pages: &Pagemap,
         (counted, places): (&AddressMap<()>, &Range<u64>),

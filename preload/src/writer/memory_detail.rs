@@ -163,7 +163,8 @@ pub(super) fn read(
 }
 
 /// Reads the fields of a detail about the allocator's pages. `own` has the touched pages of this
-/// library among its places, and `over_places` the parts that files have. Returns the touched pages of the allocator, if they can be told.
+/// library among its places, and `over_places` the parts that files have. Returns the touched pages
+/// of the allocator, if they can be told.
 pub(super) fn read_heap(
     detail: &mut MemoryReading,
     map: &Pagemap,

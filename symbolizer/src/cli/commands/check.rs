@@ -29,12 +29,15 @@ const BUDGET: &str = r#"A budget, in TOML:
   name = "the parser's cache"
   site = "parse_*"              # or function = of any frame, or module = that of the site
   at-most = "10MiB"
+  must-match = true             # [false]
 
 A pattern matches anywhere in a name, at its beginning with ^, and at its end with $. A line on
-standard error names each that matches nothing.
+standard error names each that matches nothing. Its limit passes, as a site with few samples may have
+none, unless it says must-match = true.
 
 Exit status: 0, all limits are kept; 3, one is exceeded; 4, none is, and one cannot be judged: the
-log is damaged or cut, has no samples, names are missing, or noise is too large; 1, there is no such
+log is damaged or cut, has no samples, names are missing, a pattern that must match does not, or noise
+is too large; 1, there is no such
 file; 2, the command line makes no sense."#;
 
 /// Judge a profile by a budget that is kept with the code
@@ -177,11 +180,20 @@ fn judged_by<'a>(limit: &'a BudgetLimit, profile: &Profile, symbols: &Symbols) -
     };
     let selected = of.subject.select(&of.pattern, profile, symbols);
     let matches = selected.contains(&true);
-    if !matches && of.subject.lacks_names(profile, symbols) {
+    let why = match matches {
+        true => None,
+        false if of.subject.lacks_names(profile, symbols) => {
+            Some("nothing matches, and not all frames have names (`heapprof info` says why)")
+        }
+        false if of.must_match => {
+            Some("nothing matches, and something must (must-match): is this its name now?")
+        }
+        false => None,
+    };
+    if let Some(words) = why {
         let judgement = Judgement {
             verdict: LimitVerdict::Inconclusive,
-            words: "nothing matches, and not all frames have names (`heapprof info` says why)"
-                .into(),
+            words: words.into(),
         };
         return judged(judgement, matches);
     }

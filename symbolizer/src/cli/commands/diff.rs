@@ -228,7 +228,10 @@ fn two_files(args: &Args, after: &Path, views: &[View]) -> Result<(), Failure> {
         _ => format!("{file} -> {}", after.display()),
     };
     let mut differences = Differences::of_two((&a, &of_a), (&b, &of_b), measure);
-    for remark in differences.remarks() {
+    let is_same_reading = || after == args.before && a.pages.is_some() && a.pages == b.pages;
+    let same_reading = (measure.is_of_pages() && is_same_reading())
+        .then(|| "both moments have the same reading of pages, so nothing can differ".to_owned());
+    for remark in differences.remarks().into_iter().chain(same_reading) {
         say::note(&format_args!("note: {remark}"));
         comparability.remarks.push(remark);
     }

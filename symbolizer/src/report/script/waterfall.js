@@ -4,7 +4,7 @@ function drawWaterfall() {
   const reading = explainedReadingAt(data, timeOf(data, state.b));
   find("memory").hidden = reading === undefined;
   if (reading === undefined) return;
-  const at = `${bytes(reading.resident)} resident, read at ${seconds(reading.time_s)}, the nearest reading to B that its lines explain`;
+  const at = `${bytes(reading.resident)} resident, at ${seconds(reading.time_s)}, of the readings whose lines explain them the nearest to B`;
   find("memory-what").textContent = `where the memory is: ${at}`;
   const lines = waterfallOf(data, reading);
   const ends = [0, reading.resident, ...lines.map(({ to }) => to)];

@@ -11,6 +11,7 @@
 //! name = "the parser's cache"
 //! site = "parse_*"                # or function = …, or module = …
 //! at-most = "10MiB"
+//! must-match = true               # else the limit passes if nothing matches
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ pub(super) struct Part {
     pub(super) pattern: Pattern,
     /// The line of the file that has the pattern, from 1.
     pub(super) line: usize,
+    /// True if the limit cannot be judged where nothing matches.
+    pub(super) must_match: bool,
 }
 
 #[derive(Deserialize)]
@@ -69,6 +72,7 @@ struct Entry {
     site: Option<Spanned<String>>,
     function: Option<Spanned<String>>,
     module: Option<Spanned<String>>,
+    must_match: Option<bool>,
 }
 
 /// `"200MiB"`, or a number.
@@ -131,7 +135,11 @@ impl BudgetLimit {
                 subject,
                 pattern: Pattern::new(text.get_ref()).ok_or("the pattern is empty or too long")?,
                 line: line_of(text.span().start, file),
+                must_match: entry.must_match.unwrap_or(false),
             }),
+            (None, None) if entry.must_match.is_some() => {
+                return Err("must-match is about a pattern: site, function or module".into());
+            }
             (None, None) => None,
         };
         if of.is_some() && measure.0.is_mapped() {
