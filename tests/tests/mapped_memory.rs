@@ -549,10 +549,12 @@ fn shared_memory_over_blocks_counts_once() {
     let log = ran.folder().join("t.heaplog");
     let lines = rss(&log, "dump: over");
     let mib = MIB as f64;
-    for (line, expected) in [("in_use", 32.0), ("shared", 20.0), ("untouched", -20.0)] {
+    for (line, expected) in [("in_use", 32.0), ("shared", 20.0)] {
         let difference = lines[line] - expected * mib;
         assert!(difference.abs() < mib, "{line}: {lines:?}");
     }
+    // Other pages may be in this line.
+    assert!(lines["untouched"] < -19.0 * mib, "{lines:?}");
     assert!(lines["not_explained"].abs() < 0.5 * mib, "{lines:?}");
     let at = ["--at", "dump: over"];
     let names = top(
