@@ -21,6 +21,7 @@
 //! | the memory limit that is used most | `limit_watch.rs` |
 //! | readings of the pages of sampled blocks | `page_readings.rs` |
 //! | requests to the writer | `commands.rs`, `dump_signal.rs`, `adopt_credentials.rs` |
+//! | what was written, read again; a disk that stays full | `replay.rs`, `log_gap.rs` |
 //! | attributes that the program publishes | `process_context.rs` |
 //! | work while the program is idle, or has ended | `idle_purge.rs`, `last_thread.rs` |
 //!
@@ -71,11 +72,13 @@ pub(crate) mod kept_stacks;
 pub(crate) mod last_thread;
 mod limit_watch;
 pub(crate) mod log;
+mod log_gap;
 mod mapped_memory;
 mod memory_detail;
 mod memory_readings;
 mod page_readings;
 pub(crate) mod process_context;
+mod replay;
 pub(crate) mod session_start;
 mod thread;
 mod totals;
@@ -132,7 +135,7 @@ pub(crate) struct Writer {
     dump_limit: RateLimit,
     /// The limit of samples a second that the interval follows.
     budget: Option<Budget>,
-    /// Present if the log has a bound.
+    /// Present if the log has a bound, or had a gap.
     rotation: Option<Rotation>,
     /// The bytes that threads reported.
     reported: byte_count::ReportedBytes,
@@ -339,6 +342,7 @@ impl Writer {
         shutdown::ensure_begun();
         if let Some(session) = session {
             self.drain_last(session);
+            self.end_gap_now(session);
         }
         dump_signal::check_disposition();
         if self.is_provisional
@@ -486,6 +490,7 @@ impl Writer {
                 self.rotate_if_full(session);
                 last_flush = now;
             }
+            self.begin_gap_if_overfull(session);
             if request_word::take(SEATS) {
                 seats::handle_requests();
             }

@@ -1,31 +1,21 @@
 //! Commands: requests to the writer, by `heapprof ctl` on the control page, and by the C API.
 //!
-//! A dump and a reading of pages need the account of the blocks in use. The account is kept from
-//! the start if dumps (`HEAPPROFILE`), regular readings of pages (`HEAPPROF_PAGES`) or addresses
-//! (`HEAPPROF_ADDRESSES`) are wanted, or the log has a bound (`HEAPPROF_MAX_LOG`). Otherwise the
-//! first such request makes it from the log, and it is kept from then on.
+//! A dump and a reading of pages need the account of the blocks in use. If nothing needed it
+//! before, the first such request makes it from the log (`replay.rs`).
 
-use heapprof_format::{Module, Reader, Record};
+use heapprof_core::RateLimit;
 
 use super::Writer;
 use crate::os::{clock, files, sys};
 use crate::recording::events::{self, NoteKind};
-use crate::recording::request_word::{self, FINISH, QUEUED_REQUEST};
+use crate::recording::request_word::{self, QUEUED_REQUEST};
 use crate::recording::requests::{Request, RequestKind};
 use crate::recording::session::Session;
 use crate::state::settings::MAX_INTERVAL;
 use crate::state::{counters, interval, shutdown};
 use crate::writer::dump::dumps::Dumps;
 use crate::writer::dump::snapshot::{DumpInputs, DumpSnapshot};
-use crate::writer::kept_stacks::KeptStack;
 use crate::writer::memory_readings::Cause;
-use heapprof_core::{Ledger, RateLimit};
-use std::sync::atomic::Ordering;
-
-/// The size from which a log is not read again inside the program, because that would take seconds.
-const MAX_REPLAY_BYTES: usize = 256 << 20;
-/// How many records to read between two signs of progress, for hooks that wait for room.
-const REPLAY_BATCH: u64 = 16 << 10;
 
 /// Dumps that other processes may request at once. Each is a file, and interrupts the writer:
 /// beyond these, one is written in each [`DUMP_PERIOD_NS`].
@@ -241,73 +231,6 @@ impl Writer {
         }
         self.dumps = Some(Dumps::new(&base, &self.settings, clock::now_ns()));
         Ok(String::new())
-    }
-
-    /// Makes the account of the blocks in use from the log, unless it is kept already.
-    pub(super) fn ensure_account(&mut self, session: &Session) -> Result<(), String> {
-        if self.ledger.is_some() {
-            return Ok(());
-        }
-        self.log_modules();
-        self.flush();
-        let path = self.output.log_path();
-        if !self.output.is_log_whole() {
-            return Err(format!(
-                "{path} could not be written, so what is in use is not known"
-            ));
-        }
-        let Some(log) = files::head(path.as_bytes(), MAX_REPLAY_BYTES) else {
-            return Err(format!("{path} cannot be read again"));
-        };
-        if log.len() >= MAX_REPLAY_BYTES {
-            return Err(format!(
-                "{path} is too long to be read inside the program; `heapprof dump` and `heapprof export --at` \
-                 make dumps of it, or set HEAPPROFILE from the start"
-            ));
-        }
-        let mut reader = Reader::new(&log).map_err(|error| format!("{path}: {error}"))?;
-        let mut ledger = Ledger::new();
-        let (mut modules, mut unloaded) = (Vec::new(), Vec::new());
-        let mut read = 0u64;
-        loop {
-            match reader.next_record() {
-                Ok(None) => break,
-                Err(error) => return Err(format!("{path}: {error}")),
-                Ok(Some(Record::Alloc(alloc))) => {
-                    ledger.alloc(alloc.id, alloc.stack, alloc.size, alloc.interval);
-                }
-                Ok(Some(Record::Free(free))) => {
-                    ledger.free(free.id);
-                }
-                Ok(Some(Record::Stack(stack))) => {
-                    let kept = KeptStack {
-                        frames: stack.frames.into(),
-                        interrupted: stack.interrupted.into(),
-                        end: stack.end,
-                        labels: stack.labels.into(),
-                    };
-                    self.store_stack(stack.number, kept);
-                }
-                Ok(Some(Record::Module(module))) => modules.push(module),
-                Ok(Some(Record::ModuleGone { module, .. })) => {
-                    let number = module;
-                    unloaded.extend(
-                        modules.extract_if(.., |module: &mut Module| module.number == number),
-                    );
-                }
-                Ok(Some(_)) => {}
-            }
-            read += 1;
-            if read.is_multiple_of(REPLAY_BATCH) {
-                session.taken.fetch_add(1, Ordering::Relaxed);
-                if request_word::is_asked(FINISH) {
-                    return Err("the program is ending".into());
-                }
-            }
-        }
-        self.ledger = Some(ledger);
-        self.unloaded = unloaded;
-        Ok(())
     }
 }
 

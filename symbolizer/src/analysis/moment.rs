@@ -69,7 +69,7 @@ pub enum MomentError {
     },
     /// It lies before what is kept of a log that rotates.
     #[error(
-        "{moment} ({:.6} s) is before what is kept in detail: the log rotated (HEAPPROF_MAX_LOG), and from {:.6} s on \
+        "{moment} ({:.6} s) is before what is kept in detail: the log rotated (HEAPPROF_MAX_LOG, or a disk that was full), and from {:.6} s on \
          every moment can be shown; before that, only totals are kept",
         *.at_ns as f64 / 1e9, *.from_ns as f64 / 1e9
     )]

@@ -106,6 +106,26 @@ impl CheckpointState {
         }
     }
 
+    /// Adds a record that was written before, after the ledger has it.
+    pub(crate) fn replay(&mut self, record: &Record, ledger: &mut Ledger) {
+        match record {
+            Record::Alloc(alloc) => self.alloc(alloc, ledger),
+            Record::Free(free) => self.free(free),
+            Record::Stack(stack) => self.stack(stack.frames.len(), &stack.labels),
+            Record::Module(_) | Record::ModuleGone { .. } | Record::Code(_) => self.module(record),
+            Record::Thread(thread) => self.thread(thread.clone()),
+            Record::Regime {
+                time_ns, interval, ..
+            } => self.regime(*time_ns, *interval),
+            Record::MappingChange(change) => {
+                if let Some(stack) = change.stack {
+                    self.used(stack, change.time_ns);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Adds an allocation, after the ledger has it.
     pub(crate) fn alloc(&mut self, alloc: &Alloc, ledger: &mut Ledger) {
         self.reached_ns = self.reached_ns.max(alloc.time_ns);

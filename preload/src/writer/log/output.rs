@@ -1,7 +1,8 @@
 //! Output: the log of one process, and what each of its segments repeats.
 //!
 //! If the disk is full or no descriptor is free, frames wait in memory and are tried again. If more
-//! than [`MAX_WAITING_BYTES`] wait, the log ends with a record of the loss.
+//! than [`MAX_WAITING_BYTES`] wait for room on the disk, the log has a gap (`log_gap.rs`). If they
+//! wait for a descriptor, it ends with a record of the loss.
 //!
 //! Not here: the names of files (`file_names`).
 
@@ -40,6 +41,9 @@ const MAX_WAITING_BYTES: usize = 8 << 20;
 /// are then taken back.
 const RETRY_FULL_NS: u64 = 500_000_000;
 
+/// The error of a disk that stays full.
+const DISK_IS_FULL: AppendError = AppendError::Kernel(Errno(libc::ENOSPC));
+
 /// Most notices that each segment repeats.
 const MAX_REPEATED: usize = 16;
 
@@ -65,6 +69,10 @@ pub(crate) struct Output {
     waiting: Vec<u8>,
     /// When to try again to append to a full disk, by the monotonic clock; 0: the disk is not full.
     retry_full_ns: u64,
+    /// True if more waits for room on the disk than may.
+    is_overfull: bool,
+    /// When the gap began, in nanoseconds since the start; `None`: there is none.
+    gap_ns: Option<u64>,
     /// Notices so far; each segment of a log that rotates has it.
     notices: Vec<Record>,
     /// The newest record of the program's resource.
@@ -100,6 +108,8 @@ impl Output {
             log,
             waiting: Vec::new(),
             retry_full_ns: 0,
+            is_overfull: false,
+            gap_ns: None,
             notices: Vec::new(),
             resource: None,
             title: Title::begin(&command_line),
@@ -202,6 +212,17 @@ impl Output {
     /// Goes on with another segment, whose first records `encoder` has encoded.
     pub(crate) fn begin_segment(&mut self, encoder: Encoder) {
         self.encoder = encoder;
+        self.retry_full_ns = 0;
+        if let Some(since_ns) = self.gap_ns.take() {
+            let now_ns = clock::now_ns().saturating_sub(self.start_ns);
+            diagnostics::put_notice_for_next_log(format_args!(
+                "the disk was full from {:.3} s to {:.3} s: the log goes on with all sums, and \
+                 without the times of what came and went up to then; what was recorded before the \
+                 gap is in an older file of the log",
+                since_ns as f64 / 1e9,
+                now_ns as f64 / 1e9
+            ));
+        }
         let others = self.resource.iter().chain(&self.title_record);
         for record in self.notices.iter().chain(others) {
             self.encoder.record(record);
@@ -215,17 +236,18 @@ impl Output {
 
     /// Appends what is pending. If no descriptor is available, one mostly will be soon: the frames
     /// then wait for a later flush, up to [`MAX_WAITING_BYTES`]. If the disk is full, `make_room`
-    /// may free space, and returns true if it did. Otherwise the frames wait in the same way.
+    /// may free space, and returns true if it did. Otherwise the frames wait in the same way, and
+    /// are [too many](Self::is_overfull) at some time. In a gap, they are dropped.
     pub(crate) fn flush(&mut self, make_room: impl FnMut() -> bool) {
-        self.flush_if(|waiting| waiting <= MAX_WAITING_BYTES, make_room);
+        self.append_pending(false, make_room);
     }
 
     /// Appends what is pending, and gives up the log if that fails.
     pub(crate) fn flush_last(&mut self, make_room: impl FnMut() -> bool) {
-        self.flush_if(|_| false, make_room);
+        self.append_pending(true, make_room);
     }
 
-    fn flush_if(&mut self, may_wait: impl Fn(usize) -> bool, mut make_room: impl FnMut() -> bool) {
+    fn append_pending(&mut self, is_last: bool, mut make_room: impl FnMut() -> bool) {
         let Some(pen) = Pen::take() else {
             self.failed = true; // the process has ended the log
             return;
@@ -235,6 +257,14 @@ impl Output {
         let frame = self.encoder.finish();
         if self.failed {
             counters::LOST_LOG_BYTES.add(frame.len() as u64);
+            return;
+        }
+        if self.gap_ns.is_some() {
+            let lost = frame.len();
+            match is_last {
+                true => self.give_up_log(lost, &DISK_IS_FULL),
+                false => counters::LOST_LOG_BYTES.add(lost as u64),
+            }
             return;
         }
         let bytes = if self.waiting.is_empty() {
@@ -248,17 +278,19 @@ impl Output {
         }
         let mut closed = 0;
         let now_ns = clock::now_ns();
-        if now_ns < self.retry_full_ns && may_wait(bytes.len()) {
+        let has_few = bytes.len() <= MAX_WAITING_BYTES;
+        if now_ns < self.retry_full_ns && !is_last {
             if self.waiting.is_empty() {
                 self.waiting = bytes.to_vec();
             }
+            self.is_overfull = !has_few;
             return;
         }
         let error = loop {
             match self.log.append(bytes) {
                 Ok(()) => {
                     self.waiting = Vec::new();
-                    self.retry_full_ns = 0;
+                    (self.retry_full_ns, self.is_overfull) = (0, false);
                     pen.note(&self.log, next_frame);
                     return;
                 }
@@ -266,7 +298,7 @@ impl Output {
                 // A program may close all descriptors that it does not know, and ours with them.
                 Err(AppendError::Kernel(Errno(libc::EBADF))) if closed < MAX_RETRIES => closed += 1,
                 Err(AppendError::Kernel(Errno(libc::EMFILE | libc::ENFILE)))
-                    if may_wait(bytes.len()) =>
+                    if has_few && !is_last =>
                 {
                     if self.waiting.is_empty() {
                         self.waiting = bytes.to_vec();
@@ -274,7 +306,7 @@ impl Output {
                     return;
                 }
                 Err(error @ AppendError::Kernel(Errno(libc::ENOSPC | libc::EDQUOT)))
-                    if may_wait(bytes.len()) =>
+                    if !is_last =>
                 {
                     if self.waiting.is_empty() {
                         self.waiting = bytes.to_vec();
@@ -286,6 +318,7 @@ impl Output {
                         ));
                     }
                     self.retry_full_ns = now_ns + RETRY_FULL_NS;
+                    self.is_overfull = !has_few;
                     return;
                 }
                 Err(error) => break error,
@@ -294,6 +327,54 @@ impl Output {
         let lost = bytes.len();
         self.waiting = Vec::new();
         self.give_up_log(lost, &error);
+    }
+
+    /// Returns the frames that wait.
+    pub(crate) fn waiting(&self) -> &[u8] {
+        &self.waiting
+    }
+
+    /// Returns true if more frames wait for room on the disk than may.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.is_overfull && !self.failed
+    }
+
+    /// Begins a gap: drops what waits, and what comes until another segment begins.
+    pub(crate) fn begin_gap(&mut self) {
+        let lost = std::mem::take(&mut self.waiting).len();
+        counters::LOST_LOG_BYTES.add(lost as u64);
+        self.is_overfull = false;
+        self.gap_ns = Some(clock::now_ns().saturating_sub(self.start_ns));
+        self.retry_later();
+    }
+
+    /// Returns true if the log has a gap at present.
+    pub(crate) fn has_gap(&self) -> bool {
+        self.gap_ns.is_some() && !self.failed
+    }
+
+    /// Returns true if it is time to try whether there is room.
+    pub(crate) fn may_retry(&self) -> bool {
+        clock::now_ns() >= self.retry_full_ns
+    }
+
+    /// Tries again after a while.
+    pub(crate) fn retry_later(&mut self) {
+        if self.gap_ns.is_some() {
+            self.retry_full_ns = clock::now_ns() + RETRY_FULL_NS;
+        }
+    }
+
+    /// Tries again at once.
+    pub(crate) fn retry_now(&mut self) {
+        self.retry_full_ns = 0;
+    }
+
+    /// Ends the log, because the disk is full.
+    pub(crate) fn give_up_full_log(&mut self) {
+        let lost = std::mem::take(&mut self.waiting).len();
+        self.is_overfull = false;
+        self.give_up_log(lost, &DISK_IS_FULL);
     }
 
     /// Ends the log, of which `lost` bytes could not be written.

@@ -47,6 +47,8 @@ const HISTORY_STEP_NS: u64 = 60_000_000_000;
 const READINGS_PER_ENTRY: u64 = 60;
 /// The part of the log's bound that the coarse history may take: one in so many bytes.
 const HISTORY_SHARE: u64 = 10;
+/// The bound by which the history of a log without one is measured.
+const FOR_HISTORY: u64 = 4 << 20;
 
 /// The reason why a segment was not begun.
 enum Abort {
@@ -80,10 +82,19 @@ pub(crate) struct Rotation {
 impl Rotation {
     /// Returns the rotation of a log that has not begun, with the bound of the settings.
     pub(crate) fn new(settings: &Settings, output: &Output) -> Rotation {
-        let most = settings.max_log;
+        Rotation::within(settings.max_log, settings.max_log, settings, output)
+    }
+
+    /// Returns the rotation of a log without a bound, which has another segment behind a gap.
+    pub(crate) fn without_bound(settings: &Settings, output: &Output) -> Rotation {
+        Rotation::within(Segments::NO_BOUND, FOR_HISTORY, settings, output)
+    }
+
+    fn within(most: u64, for_history: u64, settings: &Settings, output: &Output) -> Rotation {
+        let history = history(settings, for_history);
         Rotation {
             segments: Segments::new(most),
-            checkpoint_state: CheckpointState::new(output.start.clone(), history(settings)),
+            checkpoint_state: CheckpointState::new(output.start.clone(), history),
             deferred: VecDeque::new(),
             max_deferred: (most / BOUND_BYTES_PER_EVENT).clamp(512, MAX_DEFERRED) as usize,
             replayed: 0,
@@ -115,8 +126,11 @@ impl Rotation {
         self.segments.make_room(output.len(), bytes, checkpoint);
     }
 
-    /// Returns true if the newest segment is full.
+    /// Returns true if the newest segment is full, or the log has a gap that may end.
     pub(crate) fn is_due(&self, output: &Output, ledger: &Ledger) -> bool {
+        if output.has_gap() {
+            return output.may_retry();
+        }
         let checkpoint = self.checkpoint_state.estimated_bytes(ledger);
         output.is_log_whole()
             && output.len() >= self.retry_at
@@ -212,6 +226,7 @@ impl Rotation {
         if let AppendError::Kernel(Errno(number)) = error
             && SOON.contains(number)
         {
+            output.retry_later();
             self.retry_at = output.len() + self.segments.frame_bytes() as u64;
         } else {
             output.give_up_log(0, error);
@@ -275,15 +290,15 @@ impl Rotation {
     }
 }
 
-/// Returns the coarse history of a log with these settings, within its share of the bound.
-fn history(settings: &Settings) -> CoarseHistory {
+/// Returns the coarse history of a log with these settings and that bound, within its share.
+fn history(settings: &Settings, bound: u64) -> CoarseHistory {
     let readings_ns = settings.memory_interval_ms.saturating_mul(1_000_000);
     let by_readings = readings_ns.saturating_mul(READINGS_PER_ENTRY);
     let step_ns = match by_readings {
         0 => HISTORY_STEP_NS,
         ns => ns.min(HISTORY_STEP_NS),
     };
-    let most = settings.max_log / HISTORY_SHARE / MOMENT_BYTES;
+    let most = bound / HISTORY_SHARE / MOMENT_BYTES;
     CoarseHistory::new(step_ns, usize::try_from(most).unwrap_or(usize::MAX))
 }
 

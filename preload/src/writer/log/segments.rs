@@ -47,6 +47,9 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
+    /// The bound of a log that has none.
+    pub(crate) const NO_BOUND: u64 = u64::MAX;
+
     pub(crate) fn new(bound_bytes: u64) -> Segments {
         Segments {
             bound_bytes,
@@ -97,8 +100,16 @@ impl Segments {
         }
     }
 
-    /// Deletes the oldest closed segment. False: there is none.
+    /// Leaves a number out, for a segment that does not continue the one before.
+    pub(crate) fn skip_number(&mut self) {
+        self.number += 1;
+    }
+
+    /// Deletes the oldest closed segment. False: there is none, or the log has no bound.
     pub(crate) fn drop_oldest(&mut self) -> bool {
+        if self.bound_bytes == Segments::NO_BOUND {
+            return false;
+        }
         let Some(oldest) = self.closed.pop_front() else {
             return false;
         };
