@@ -94,6 +94,7 @@ int main(int argc, char **argv)
 {
     static char page[4096];
     allocate(21001, 1000);
+    usleep(300000);
     int fill = open(argv[1], O_CREAT | O_WRONLY, 0600);
     while (write(fill, page, sizeof page) > 0)
         ;
@@ -188,6 +189,10 @@ fn behind_a_disk_that_stays_full_the_log_goes_on() {
         };
         assert_eq!(profile.run.ending, Ending::Said(EndReason::Exit));
         assert!(before.run.checkpoint.is_none() && before.run.ending.is_cut());
+        let first: u64 = (before.rows.iter())
+            .map(|row| row.totals.allocated.objects())
+            .sum();
+        assert!(first >= 1000, "{settings}: {first}");
         assert!(
             told.contains("the disk was full from "),
             "{settings}: {told}"
