@@ -188,7 +188,10 @@ fn behind_a_disk_that_stays_full_the_log_goes_on() {
             panic!("{settings}: {:?}", ran.files())
         };
         assert_eq!(profile.run.ending, Ending::Said(EndReason::Exit));
-        assert!(before.run.checkpoint.is_none() && before.run.ending.is_cut());
+        assert!(
+            before.run.checkpoint.is_none() && before.run.ending.is_cut(),
+            "{settings}"
+        );
         let first: u64 = (before.rows.iter())
             .map(|row| row.totals.allocated.objects())
             .sum();

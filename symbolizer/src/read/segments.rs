@@ -114,7 +114,7 @@ impl Drop for Joined {
 }
 
 /// All that is kept of the log that the file at `path`, of that owner and with these bytes, is a
-/// segment of. `None`: it is all there is.
+/// segment of. `None`: it is all there is, or no later one continues it.
 ///
 /// Files beside it are its segments if they state its log's number, which nobody can guess, and if
 /// their owner is believed.
@@ -158,6 +158,10 @@ pub(crate) fn joined(path: &Path, owner: u32, bytes: &[u8]) -> Option<Joined> {
     let mut first = segments.len().checked_sub(1)?;
     while first > 0 && segments[first - 1].0 + 1 == segments[first].0 {
         first -= 1;
+    }
+    // One from before a gap is continued by none, and is a log by itself.
+    if opened.number < segments[first].0 {
+        return None;
     }
     let kept: Vec<(PlainFile, usize)> = segments
         .drain(first..)
@@ -437,5 +441,20 @@ mod tests {
         write(&at("t.0004.heaplog"), None);
         assert_eq!(kept("t.heaplog"), Some(both));
         assert_eq!(kept("t.0004.heaplog"), None);
+    }
+
+    /// The library leaves a number out behind a gap.
+    #[test]
+    fn a_segment_before_a_gap_is_a_log_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        write(&at("t.0001.heaplog"), Some(1));
+        write(&at("t.0003.heaplog"), Some(3));
+        write(&at("t.heaplog"), Some(4));
+        let owner = fs::metadata(folder.path()).unwrap().uid();
+        let kept = |name: &str| kept(&at(name), owner);
+        assert_eq!(kept("t.0001.heaplog"), None);
+        let both = kept("t.heaplog");
+        assert!(both.is_some() && kept("t.0003.heaplog") == both);
     }
 }
