@@ -23,6 +23,10 @@ impl Writer {
         if !self.output.is_overfull() {
             return;
         }
+        // Its file has taken the room for the end of this segment.
+        if let Some(dumps) = &mut self.dumps {
+            dumps.abandon();
+        }
         if self.ensure_rotation(session).is_err() {
             return self.output.give_up_full_log();
         }

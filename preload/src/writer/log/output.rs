@@ -260,10 +260,11 @@ impl Output {
             return;
         }
         if self.gap_ns.is_some() {
-            let lost = frame.len();
-            match is_last {
-                true => self.give_up_log(lost, &DISK_IS_FULL),
-                false => counters::LOST_LOG_BYTES.add(lost as u64),
+            counters::LOST_LOG_BYTES.add(frame.len() as u64);
+            if is_last {
+                self.failed = true;
+                diagnostics::set_has_log(false);
+                self.log.let_go();
             }
             return;
         }
@@ -339,11 +340,20 @@ impl Output {
         self.is_overfull && !self.failed
     }
 
-    /// Begins a gap: drops what waits, and what comes until another segment begins.
+    /// Begins a gap: drops what waits, and what comes until another segment begins. This one ends
+    /// here: later, dumps may have taken the room for its end.
     pub(crate) fn begin_gap(&mut self) {
+        let Some(_pen) = Pen::take() else {
+            self.failed = true; // the process has ended the log
+            return;
+        };
         let lost = std::mem::take(&mut self.waiting).len();
-        counters::LOST_LOG_BYTES.add(lost as u64);
         self.is_overfull = false;
+        self.append_failed_end(
+            lost,
+            &DISK_IS_FULL,
+            "the log ends here, unless there is room later",
+        );
         self.gap_ns = Some(clock::now_ns().saturating_sub(self.start_ns));
         self.retry_later();
     }
@@ -379,13 +389,19 @@ impl Output {
 
     /// Ends the log, of which `lost` bytes could not be written.
     pub(crate) fn give_up_log(&mut self, lost: usize, error: &AppendError) {
-        counters::LOST_LOG_BYTES.add(lost as u64);
-        let path = self.log.path();
-        let words = format!("cannot write {path}: {error}; the log ends here, the program runs on");
-        diagnostics::put_notice_for_next_log(format_args!("{words}"));
-        self.log_notices();
+        self.append_failed_end(lost, error, "the log ends here, the program runs on");
         self.failed = true;
         diagnostics::set_has_log(false);
+        self.log.let_go(); // a user who deleted the file wants its space back
+    }
+
+    /// Appends the end of a log, or of its segment, of which `lost` bytes could not be written.
+    fn append_failed_end(&mut self, lost: usize, error: &AppendError, what: &str) {
+        counters::LOST_LOG_BYTES.add(lost as u64);
+        let path = self.log.path();
+        let words = format!("cannot write {path}: {error}; {what}");
+        diagnostics::put_notice_for_next_log(format_args!("{words}"));
+        self.log_notices();
         // A failed append was undone, so there may be room for these records.
         let time_ns = clock::now_ns().saturating_sub(self.start_ns);
         self.encoder.record(&Record::Counters {
@@ -399,7 +415,6 @@ impl Output {
         if self.log.append(self.encoder.finish()).is_err() && !diagnostics::is_verbose() {
             say!("{words}");
         }
-        self.log.let_go(); // a user who deleted the file wants its space back
     }
 
     /// Deletes a log in which nothing was recorded. Returns false if that is not allowed.
