@@ -23,7 +23,7 @@ impl Writer {
         if !self.output.is_overfull() {
             return;
         }
-        // Its file has taken the room for the end of this segment.
+        // An unfinished dump may have taken the room for the end of this segment.
         if let Some(dumps) = &mut self.dumps {
             dumps.abandon();
         }

@@ -32,13 +32,12 @@ const BUDGET: &str = r#"A budget, in TOML:
   must-match = true             # [false]
 
 A pattern matches anywhere in a name, at its beginning with ^, and at its end with $. A line on
-standard error names each that matches nothing. Its limit passes, as a site with few samples may have
-none, unless it says must-match = true.
+standard error names each that matches nothing. Its limit passes, as a site with few samples may
+have none, unless it says must-match = true.
 
 Exit status: 0, all limits are kept; 3, one is exceeded; 4, none is, and one cannot be judged: the
-log is damaged or cut, has no samples, names are missing, a pattern that must match does not, or noise
-is too large; 1, there is no such
-file; 2, the command line makes no sense."#;
+log is damaged or cut, has no samples, names are missing, a pattern that must match does not, or
+noise is too large; 1, there is no such file; 2, the command line makes no sense."#;
 
 /// Judge a profile by a budget that is kept with the code
 ///
@@ -185,9 +184,9 @@ fn judged_by<'a>(limit: &'a BudgetLimit, profile: &Profile, symbols: &Symbols) -
         false if of.subject.lacks_names(profile, symbols) => {
             Some("nothing matches, and not all frames have names (`heapprof info` says why)")
         }
-        false if of.must_match => {
-            Some("nothing matches, and something must (must-match): is this its name now?")
-        }
+        false if of.must_match => Some(
+            "nothing matches, though it must (must-match): the function may have another name now",
+        ),
         false => None,
     };
     if let Some(words) = why {
