@@ -19,6 +19,9 @@
  *   cycles COUNT  the library that was opened last is opened and closed so many times
  *   stale BYTES   the main thread keeps an address in memory of that size that it has unmapped, as
  *                 that of a large block that a stack still has; the next mapping is at its place
+ *   map COUNT     the main thread maps COUNT ranges of 1 MiB and keeps them, maps COUNT more and
+ *                 unmaps them, and lets another one grow to 3 MiB. It keeps a block of 2 MiB, for
+ *                 which libc maps memory
  *   storm COUNT   as cycles, in a thread beside the commands; `calm` waits for it
  *   errors        how many waits ended otherwise than they should
  *   interrupts    how many waits for events were interrupted, which the kernel does after a stop
@@ -26,6 +29,7 @@
  *
  * The waits have no deadline of their own, or a deadline that is checked.
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
@@ -102,6 +106,37 @@ __attribute__((noinline)) static void site_aligned(void) {
     if (posix_memalign((void **)&block, 16, 64))
         abort();
     free(block);
+}
+
+enum { MIB = 1 << 20 };
+
+/* A range of which one page is touched. */
+static char *mapped(void *range) {
+    if (range == MAP_FAILED)
+        abort();
+    *(volatile char *)range = 1;
+    return range;
+}
+
+static char *map_one(void) {
+    return mapped(mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+}
+
+__attribute__((noinline)) static void site_maps(void) {
+    map_one();
+}
+
+__attribute__((noinline)) static void site_unmaps(void) {
+    munmap(map_one(), MIB);
+}
+
+__attribute__((noinline)) static void site_grows(void) {
+    mapped(mremap(map_one(), MIB, 3 * MIB, MREMAP_MAYMOVE));
+}
+
+__attribute__((noinline)) static void site_large(void) {
+    void *volatile block = malloc(2 * MIB);
+    mapped(block);
 }
 
 static void *busy(void *argument) {
@@ -334,6 +369,13 @@ int main(int argc, char **argv) {
             stale = gone + 16; /* where malloc's large blocks begin */
             munmap(gone, count);
             (void)stale;
+        } else if (sscanf(line, "map %d", &count) == 1) {
+            site_grows();
+            site_large();
+            while (count-- > 0) {
+                site_maps();
+                site_unmaps();
+            }
         } else if (sscanf(line, "storm %d", &library.cycles) == 1) {
             pthread_create(&stormy, NULL, cycle, &library);
         } else if (strncmp(line, "calm", 4) == 0) {

@@ -37,7 +37,8 @@ impl fmt::Display for NoByteNumber {
     }
 }
 
-/// Returns the bytes in a text, in powers of 1024, rounded to a byte.
+/// Returns the bytes in a text, rounded to a byte. K, M and G are powers of 1024, as KiB, MiB and
+/// GiB are; KB, MB and GB are powers of 1000.
 ///
 /// # Errors
 /// If the text is no number of bytes, or one of 2^64 and more.
@@ -48,12 +49,12 @@ pub fn byte_number(text: &str) -> Result<u64, NoByteNumber> {
     }
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.'));
     let (number, unit) = text.split_at(digits.unwrap_or(text.len()));
-    let shift = shift_of(unit.trim_start()).ok_or(NoByteNumber::NoNumber)?;
+    let bytes_of_unit = bytes_of(unit.trim_start()).ok_or(NoByteNumber::NoNumber)?;
     let (whole, decimals) = match number.split_once('.') {
         Some((_, decimals)) if decimals.is_empty() || decimals.contains('.') => {
             return Err(NoByteNumber::NoNumber);
         }
-        Some(_) if shift == 0 => return Err(NoByteNumber::PartOfByte),
+        Some(_) if bytes_of_unit == 1 => return Err(NoByteNumber::PartOfByte),
         Some((_, decimals)) if decimals.len() > MOST_DECIMALS => {
             return Err(NoByteNumber::Decimals(decimals.len()));
         }
@@ -66,21 +67,24 @@ pub fn byte_number(text: &str) -> Result<u64, NoByteNumber> {
     })?;
     let one = 10_u128.pow(decimals.len() as u32);
     let parts: u128 = decimals.parse().map_err(|_| NoByteNumber::NoNumber)?;
-    let part = ((parts << shift) + one / 2) / one;
-    let bytes = (u128::from(whole) << shift) + part;
+    let part = (parts * bytes_of_unit + one / 2) / one;
+    let bytes = u128::from(whole) * bytes_of_unit + part;
     u64::try_from(bytes).map_err(|_| NoByteNumber::TooMany)
 }
 
-fn shift_of(unit: &str) -> Option<u32> {
-    const UNITS: [(&[&str], u32); 4] = [
-        (&["", "b"], 0),
-        (&["k", "kb", "kib"], 10),
-        (&["m", "mb", "mib"], 20),
-        (&["g", "gb", "gib"], 30),
+fn bytes_of(unit: &str) -> Option<u128> {
+    const UNITS: [(&[&str], u128); 7] = [
+        (&["", "b"], 1),
+        (&["kb"], 1000),
+        (&["mb"], 1_000_000),
+        (&["gb"], 1_000_000_000),
+        (&["k", "kib"], 1 << 10),
+        (&["m", "mib"], 1 << 20),
+        (&["g", "gib"], 1 << 30),
     ];
     let is_unit = |names: &[&str]| names.iter().any(|name| name.eq_ignore_ascii_case(unit));
     let found = UNITS.iter().find(|(names, _)| is_unit(names));
-    found.map(|&(_, shift)| shift)
+    found.map(|&(_, bytes)| bytes)
 }
 
 #[cfg(test)]
@@ -88,13 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_powers_of_1024() {
+    fn units_are_powers_of_1024_or_of_1000() {
         for (text, bytes) in [
             ("524288", 524_288),
             ("512K", 524_288),
             (" 512 kib ", 524_288),
             ("64M", 64 << 20),
-            ("1gB", 1 << 30),
+            ("1gB", 1_000_000_000),
+            ("5MB", 5_000_000),
+            ("5.5kb", 5500),
+            ("1gIb", 1 << 30),
             ("7B", 7),
             ("18446744073709551615", u64::MAX),
         ] {

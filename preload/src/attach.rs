@@ -25,6 +25,7 @@ use heapprof_format::{ATTACH_MAGIC, AttachInput, COUNTDOWN_LEN, attach_state};
 
 use crate::allocator;
 use crate::arch::thread_block::{thread_block, thread_pointer};
+use crate::hooks::mapping_changes;
 use crate::hooks::taps::{attach_taps, library_changes};
 use crate::os::environment::Environment;
 use crate::os::{
@@ -110,7 +111,11 @@ fn attach(input: &AttachInput) -> Result<(), String> {
     IS_PREPARED.store(true, Ordering::Release);
     stack_bounds::remember_main_thread(arguments(), input.main_thread);
     let mut settings = settings(input);
-    settings.tapped = attach_taps::prepare(input.is_quiet == 1, library_changes::begin)?;
+    let tapped = attach_taps::prepare(input.is_quiet == 1, library_changes::begin)?;
+    settings.tapped = tapped.allocators;
+    if !tapped.maps {
+        settings.mmap_from = 0;
+    }
     let log = begin(&entered, settings)?;
     BLOCK.set_message(&log);
     BLOCK.state.store(attach_state::PLANNED, Ordering::Release);
@@ -252,8 +257,8 @@ fn begin(entered: &Entered, settings: Settings) -> Result<String, String> {
         let name = String::from_utf8_lossy(&name);
         let space = if name.is_empty() { "" } else { " " };
         return Err(format!(
-            "it cannot create its log{space}{name} in {}: the process has no such folder, or may \
-             not write there",
+            "it cannot create its log{space}{name} in {}: the process has no such folder, or its \
+             user may not write there, or nobody may (a read-only file system): -o names another",
             String::from_utf8_lossy(&folder)
         ));
     };
@@ -263,10 +268,12 @@ fn begin(entered: &Entered, settings: Settings) -> Result<String, String> {
     labels::prepare(settings.label_values);
     python::prepare(settings.python, false);
     shutdown::prepare(settings.exit_wait_ms * 1_000_000);
+    let mmap_from = settings.mmap_from;
     session_start::prepare(settings, Some(output));
     process::register();
     byte_count::begin(entered.thread);
     phase::begin();
+    mapping_changes::begin(mmap_from, false);
     match session_start::begin(entered) {
         Some(_) => Ok(log),
         None => Err("it cannot start a thread, or has no memory for it".into()),

@@ -42,7 +42,6 @@ pub(crate) mod mallinfo;
 pub(crate) mod malloc;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod malloc_fast;
-#[cfg(not(feature = "attach"))]
 pub(crate) mod mapping_changes;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod mappings;

@@ -57,6 +57,8 @@ use tracee::release_late;
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the library has to complete the log.
 const END_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a child that has just been forked has to begin its own life.
+const FORK: Duration = Duration::from_secs(1);
 /// The time between two looks.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -262,7 +264,15 @@ fn wait_for_carrier(pid: u32) -> Result<(), String> {
 
 /// Checks the state of a library that is loaded already. Returns true if no thread is in its code.
 fn prepare_again(pid: u32, target: &Target, loaded: &Loaded) -> Result<bool, String> {
-    let view = read_block(&target.memory, loaded)?;
+    let until = Instant::now() + FORK;
+    let view = loop {
+        let view = read_block(&target.memory, loaded)?;
+        if [own_pid(pid), FORGOTTEN].contains(&view.pid) || Instant::now() > until {
+            break view;
+        }
+        // A child that libc has just forked still has to forget its parent's recording.
+        std::thread::sleep(LOOK);
+    };
     if ![own_pid(pid), FORGOTTEN].contains(&view.pid) {
         return Err(
             "it is a copy (clone, without libc's fork) of a process that heapprof was attached to"

@@ -92,7 +92,7 @@ pub enum InputError {
     )]
     StandardInput,
     /// It is empty.
-    #[error("{path}: offset 0: the file is empty; was the process killed before its first record?", path = .path.display())]
+    #[error("{path}: offset 0: the file is empty: its process was killed before the first record, or could not write it (a full disk?)", path = .path.display())]
     Empty {
         /// The file.
         path: PathBuf,

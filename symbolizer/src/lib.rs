@@ -150,6 +150,7 @@ pub use presence::raise_limit_of_files;
 pub use read::address_search::search_addresses;
 pub use read::beginning::{is_log_file, start_of_file};
 pub use read::dump::profile_of_dump;
+pub use read::ending::end_of_file;
 pub use read::fold::{Fold, LARGEST_INTERVAL};
 pub use read::jemalloc::{JemallocError, profile_of_jemalloc};
 pub use read::labelled::LogPart;

@@ -8,6 +8,7 @@
 pub(crate) mod address_search;
 pub(crate) mod beginning;
 pub(crate) mod dump;
+pub(crate) mod ending;
 pub(crate) mod fold;
 pub(crate) mod follow;
 pub(crate) mod jemalloc;

@@ -533,6 +533,93 @@ fn the_attached_library_is_no_memory_of_the_program() {
     server.end();
 }
 
+/// While heapprof is attached, a mapping has the stack of the call that made it. Those from before
+/// have none, as those that libc makes for its own blocks.
+#[test]
+fn mappings_of_an_attached_process_have_stacks() {
+    const MIB: u64 = 1 << 20;
+    let mut server = Server::start(1);
+    server.tell("map 3"); // not recorded
+    for count in [5, 2] {
+        server.attached(&["-i", "1"]);
+        server.tell(&format!("map {count}"));
+        let pid = server.pid().to_string();
+        let waterfall = server.heapprof(&["rss", &pid]).well();
+        assert!(
+            waterfall.stdout.contains("mapped since the attach"),
+            "{}",
+            waterfall.stdout
+        );
+        server.detached();
+        server.tell("map 1"); // not recorded
+        let log = server.logs().pop().expect("a log");
+        let log = log.to_str().expect("a name");
+        let shown = server
+            .heapprof(&[
+                "top", "--json", "-m", "mapped", "--by", "function", "-n", "0", log,
+            ])
+            .well();
+        let Json(document) = Json::parse(&shown.stdout);
+        let mapped: BTreeMap<&str, u64> = (document["groups"].as_array().unwrap().iter())
+            .map(|line| {
+                let bytes = line["self"].as_f64().unwrap();
+                (line["name"].as_str().unwrap(), bytes as u64)
+            })
+            .filter(|(name, _)| name.starts_with("site_") || *name == "map_one")
+            .collect();
+        // `map_one` makes those that are kept, and unmaps nothing.
+        let expected = BTreeMap::from([("map_one", count * MIB), ("site_grows", 3 * MIB)]);
+        assert_eq!(mapped, expected, "{document:#}");
+        assert!(document["caveats"].to_string().contains("attached"));
+    }
+    server.end();
+}
+
+/// A log that cannot be written is told at the end, by a status and with the way out.
+#[test]
+fn a_log_that_could_not_be_written_is_told() {
+    let server = Server::start(1);
+    let limit = |bytes: &str| {
+        let pid = server.pid().to_string();
+        let done = Command::new("prlimit")
+            .args(["--pid", &pid, &format!("--fsize={bytes}:unlimited")])
+            .status();
+        assert!(done.expect("prlimit").success());
+    };
+    limit("1000");
+    server.attached(&["-i", "1"]);
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = server.pid().to_string();
+    let detached = server.heapprof(&["detach", &pid]);
+    assert_eq!(detached.status.code(), Some(1), "{}", detached.stderr);
+    for words in ["detached from process", "could be written to it", "-o"] {
+        assert!(detached.stderr.contains(words), "{}", detached.stderr);
+    }
+    limit("unlimited");
+    server.attached(&["-i", "1"]);
+    server.detached();
+    server.end();
+}
+
+/// A recording counts the bytes that threads request while it lasts, and none of an earlier one.
+#[test]
+fn a_second_recording_agrees_with_the_threads() {
+    let server = Server::start(4);
+    for interval in ["4MiB", "1", "512KiB", "1"] {
+        server.attached(&["-i", interval]);
+        std::thread::sleep(Duration::from_millis(100));
+        server.detached();
+        let log = server.logs().pop().expect("a log");
+        let shown = server
+            .heapprof(&["info", log.to_str().expect("a name")])
+            .well();
+        let health = shown.stdout.lines().find(|line| line.contains("health:"));
+        let health = health.unwrap_or_else(|| panic!("{}", shown.stdout));
+        assert!(health.ends_with("agrees"), "at {interval}: {health}");
+    }
+    server.end();
+}
+
 /// After `heapprof detach`, no command waits for an answer that does not come, and each says what
 /// has happened.
 #[test]

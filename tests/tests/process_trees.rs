@@ -35,6 +35,24 @@ fn without_pid(path: &std::path::Path, name: &str) -> String {
     name.replace(&pid.to_string(), "PID")
 }
 
+/// A process of the run may begin in another folder. Its log is with the others, and counts.
+#[test]
+fn the_logs_of_a_run_are_in_one_folder() {
+    let script = "mkdir sub; cd sub; EXIT_WAYS exit > /dev/null";
+    for (prefix, expected) in [
+        (None, "heapprof.exit_ways.PID.heaplog"),
+        (Some("out"), "out_PID.exit_ways.heaplog"),
+    ] {
+        let mut options = vec!["--fail-above", "1KiB"];
+        options.extend(prefix.iter().flat_map(|prefix| ["-o", prefix]));
+        let ran = of_script(&options, script).run();
+        assert_eq!(ran.status.code(), Some(3), "{}", ran.stderr);
+        assert!(logs(&ran).contains(expected), "{:?}", ran.files());
+        let of_sub = std::fs::read_dir(ran.folder().join("sub")).unwrap();
+        assert_eq!(of_sub.count(), 0);
+    }
+}
+
 const SCRIPT: &str = "/bin/true; /bin/true; /bin/true; EXIT_WAYS exit > /dev/null";
 
 #[test]

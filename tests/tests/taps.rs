@@ -1,7 +1,7 @@
 //! Taps: allocators that are linked into the program are recorded at the entries of their
 //! functions.
 
-use heapprof_tests::{Archive, Build, Log, Run, linked, may_mount};
+use heapprof_tests::{Archive, Build, Json, Log, Run, linked, may_mount};
 
 /// The allocators of the distribution that can be linked statically.
 const ARCHIVES: [&str; 2] = ["libjemalloc.a", "libtcmalloc_minimal.a"];
@@ -296,6 +296,39 @@ fn allocators_of_opened_libraries_are_recorded() {
         let caveat = "libtoy.so is not known, and counts as none";
         assert!(rss.contains(caveat), "{rss}");
     }
+}
+
+/// A program may call an allocator that it has opened itself, so that no frame of the library is
+/// behind the allocator's function. The blocks are that allocator's all the same.
+#[test]
+fn blocks_of_an_opened_allocator_are_its_own() {
+    let direct = OPENS
+        .replace(
+            r#"(void *(*)(size_t))dlsym(library, "get")"#,
+            r#"(void *(*)(size_t, int))dlsym(library, "toy_mallocx")"#,
+        )
+        .replace("void *(*get)(size_t)", "void *(*get)(size_t, int)")
+        .replace("get(1000 + (size_t)round)", "get(1000 + (size_t)round, 0)");
+    let ran = with_library("", &direct).run().well();
+    let by_allocator = Run::heapprof().in_folder_of(&ran).args([
+        "top",
+        "--json",
+        "--by",
+        "allocator",
+        "-m",
+        "allocated-bytes",
+        "t.heaplog",
+    ]);
+    let Json(document) = Json::parse(&by_allocator.run().well().stdout);
+    let groups = document["groups"].as_array().unwrap().iter();
+    let toy = groups
+        .filter(|group| {
+            let name = group["name"].as_str().unwrap();
+            name.starts_with("jemalloc in ") && name.ends_with("libtoy.so")
+        })
+        .map(|group| group["self"]["allocated-bytes"].as_u64().unwrap_or(0));
+    // Ten blocks of each size.
+    assert_eq!(toy.sum::<u64>(), 10 * (1000 + 1001 + 1002), "{document:#}");
 }
 
 /// Slack is that of the allocator, if it tells the usable bytes of a block.

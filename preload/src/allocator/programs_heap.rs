@@ -12,7 +12,10 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use heapprof_core::Sampler;
+
 use crate::os::link_map;
+use crate::state::thread::{self, RunningCode};
 
 /// Addresses of the functions; 0: not found.
 static MALLOC: AtomicUsize = AtomicUsize::new(0);
@@ -78,8 +81,25 @@ pub(crate) fn redirect(entry: u64, moved: u64) {
     }
 }
 
+/// Runs a call of the allocator for a block of our own. The allocator may call functions of its own
+/// that are tapped (mimalloc does). Their blocks are not the program's: they are not recorded, lost
+/// or laid on the thread's allocation axis.
+fn for_us<T>(call: impl FnOnce() -> T) -> T {
+    let thread = thread::current();
+    let outer_code = thread.running_code.replace(RunningCode::Ours);
+    let suspended = thread.with_sampler(Sampler::suspend);
+    let answer = call();
+    thread.with_sampler(|sampler| sampler.resume(suspended));
+    thread.running_code.set(outer_code);
+    answer
+}
+
 /// Returns a block of our own, or null.
 pub(crate) fn allocate(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
+    for_us(|| allocate_here(size, alignment, zeroed))
+}
+
+fn allocate_here(size: usize, alignment: usize, zeroed: bool) -> *mut u8 {
     let size = size.max(1);
     if alignment > USUAL_ALIGNMENT {
         let block = aligned(size, alignment);
@@ -146,7 +166,9 @@ pub(crate) unsafe fn reallocate(
         let realloc = REALLOC.load(Ordering::Acquire);
         let realloc: Option<unsafe extern "C" fn(*mut u8, usize) -> *mut u8> =
             std::mem::transmute(realloc);
-        realloc.map_or(std::ptr::null_mut(), |realloc| realloc(ptr, size.max(1)))
+        realloc.map_or(std::ptr::null_mut(), |realloc| {
+            for_us(|| realloc(ptr, size.max(1)))
+        })
     }
 }
 
@@ -160,7 +182,7 @@ pub(crate) unsafe fn free(ptr: *mut u8) {
         let free = FREE.load(Ordering::Acquire);
         let free: Option<unsafe extern "C" fn(*mut u8)> = std::mem::transmute(free);
         if let Some(free) = free {
-            free(ptr);
+            for_us(|| free(ptr));
         }
     }
 }

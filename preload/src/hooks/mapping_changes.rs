@@ -226,6 +226,15 @@ extern "C" fn unmapped_deferred(thread: &'static Thread, start: usize, len: usiz
     });
 }
 
+/// Records that the heap's end moved.
+pub(super) fn on_moved_end(entry: u64, before: usize, after: usize, here: WalkStart) {
+    if after > before {
+        on_mapped(entry, before, after - before, false, here);
+    } else if after < before {
+        on_unmapped(after.next_multiple_of(PAGE), before - after, clock::ticks());
+    }
+}
+
 /// Returns the start and the length of the pages of a range, to which the kernel extends it.
 fn whole_pages(range: &Range<usize>) -> (u64, u64) {
     let (start, end) = (range.start & !(PAGE - 1), range.end.next_multiple_of(PAGE));

@@ -15,7 +15,7 @@ use std::ffi::{c_int, c_void};
 use crate::arch::entry_stubs::{with_caller, with_caller_on_stack};
 use crate::hooks::early_heap;
 use crate::hooks::entry::{entry, wrapped_entry};
-use crate::hooks::mapping_changes::{on_mapped, on_unmapped};
+use crate::hooks::mapping_changes::{on_mapped, on_moved_end, on_unmapped};
 use crate::os::clock;
 use crate::os::errno;
 use crate::os::libc_trampolines::LibcFunction;
@@ -295,13 +295,4 @@ unsafe extern "C-unwind" fn brk_called_from(end: *mut c_void, sp: *const u64, bp
         on_moved_end(entry!(brk), before, end as usize, here);
     }
     answer
-}
-
-/// Records that the heap's end moved.
-fn on_moved_end(entry: u64, before: usize, after: usize, here: WalkStart) {
-    if after > before {
-        on_mapped(entry, before, after - before, false, here);
-    } else if after < before {
-        on_unmapped(after.next_multiple_of(PAGE), before - after, clock::ticks());
-    }
 }

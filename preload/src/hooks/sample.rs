@@ -236,6 +236,8 @@ fn decide(thread: &Thread, size: usize) -> Verdict {
         if let Some(seed) = seed {
             sampler.start_under(seed, regime);
             sampler.retract(size); // it was laid before there was an axis
+            #[cfg(feature = "attach")]
+            byte_count::begin_at(thread, sampler.position());
             if sampler.passes(size) {
                 return None;
             }

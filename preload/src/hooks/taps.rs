@@ -47,6 +47,7 @@ pub(crate) mod attach_taps;
 mod functions;
 #[cfg(feature = "attach")]
 pub(crate) mod library_changes;
+mod mapping_call;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod opened_libraries;
 mod plan;
@@ -69,9 +70,19 @@ pub(crate) enum TapOutcome {
     /// It is the loader, which is left alone.
     #[cfg(feature = "attach")]
     RefusedLoader(String),
+    /// They are libc's functions for mappings, and are tapped.
+    #[cfg(feature = "attach")]
+    TappedMappings,
+    /// They are libc's functions for mappings, and are left alone.
+    #[cfg(feature = "attach")]
+    RefusedMappings(String),
 }
 
 impl TapOutcome {
+    fn is_tapped(&self) -> bool {
+        matches!(self, TapOutcome::Tapped(_))
+    }
+
     /// Returns the notice about an allocator of a library that the program has opened.
     fn notice_for_library(&self) -> Option<String> {
         match self {
@@ -80,7 +91,9 @@ impl TapOutcome {
                 Some(format!("blocks of {why}; they are not recorded"))
             }
             #[cfg(feature = "attach")]
-            TapOutcome::RefusedLoader(_) => None,
+            TapOutcome::RefusedLoader(_)
+            | TapOutcome::TappedMappings
+            | TapOutcome::RefusedMappings(_) => None,
         }
     }
 }

@@ -179,6 +179,21 @@ impl LibcFunction {
     }
 }
 
+#[cfg(feature = "attach")]
+impl LibcFunction {
+    /// Lets calls go to `moved`, if the function is the one at `entry`.
+    pub(crate) fn redirect(&self, entry: usize, moved: usize) {
+        if self.address() == Some(entry) {
+            self.found.store(moved, Ordering::Release);
+        }
+    }
+}
+
+/// Returns true if the module is one of libc's files.
+pub(crate) fn is_libc(module: &Module) -> bool {
+    part(module).is_some()
+}
+
 /// Returns the address of libc's definition of a function.
 pub(crate) fn in_libc(name: &CStr) -> Option<usize> {
     function(&libc_symbols(), name)

@@ -22,6 +22,15 @@ static MMAP: LibcFunction = LibcFunction::new(c"mmap");
 static MUNMAP: LibcFunction = LibcFunction::new(c"munmap");
 static SBRK: LibcFunction = LibcFunction::new(c"sbrk");
 
+/// Lets the calls of a tapped function go to its moved instructions, past the tap. These stay: libc
+/// is never unloaded.
+#[cfg(feature = "attach")]
+pub(crate) fn redirect(entry: u64, moved: u64) {
+    for function in [&MMAP, &MUNMAP, &SBRK] {
+        function.redirect(entry as usize, moved as usize);
+    }
+}
+
 /// mmap(2). An offset has 64 bits in either function.
 ///
 /// # Safety

@@ -20,7 +20,13 @@ use crate::state::thread::Thread;
 /// Starts the count of this thread. Called before anything is recorded, in the thread that boots:
 /// the log does not contain its earlier allocations.
 pub(crate) fn begin(thread: &Thread) {
-    thread.reported_bytes.set(counted(thread));
+    begin_at(thread, counted(thread));
+}
+
+/// Starts the count of a thread whose axis has that length. In a process that is recorded once
+/// more, the bytes up to here are none of the new log's.
+pub(crate) fn begin_at(thread: &Thread, counted: u64) {
+    thread.reported_bytes.set(counted);
     thread.unreported_bytes.set(0);
 }
 

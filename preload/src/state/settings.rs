@@ -115,6 +115,9 @@ pub(crate) struct Settings {
     pub(crate) prefix: Option<Vec<u8>>,
     /// True if `HEAPPROFILE` has gperftools' flag: the program is the child of a profiled one.
     pub(crate) is_profiled_child: bool,
+    /// `HEAPPROF_FOLDER`: the folder in which `heapprof run` was started. A relative path begins
+    /// there, in whichever folder a process of the run begins.
+    pub(crate) folder_of_run: Option<Vec<u8>>,
     /// The program's folder at its start, from which paths are resolved, in forked children too.
     /// `None`: outside the root, or deleted.
     pub(crate) folder: Option<Vec<u8>>,
@@ -204,6 +207,9 @@ impl Settings {
             only: environment.text("HEAPPROF_ONLY"),
             prefix: prefix.map(files::folder_or_prefix),
             is_profiled_child: is_flagged,
+            folder_of_run: (environment.value("HEAPPROF_FOLDER"))
+                .filter(|folder| folder.starts_with(b"/"))
+                .map(<[u8]>::to_vec),
             folder: sys::getcwd().ok().filter(|folder| folder.starts_with(b"/")),
             dump_allocated: environment.bytes(
                 "HEAP_PROFILE_ALLOCATION_INTERVAL",

@@ -55,6 +55,11 @@ impl WalkStart {
         })
     }
 
+    /// Returns the address of the instruction, or of the one that the function returns to.
+    pub(crate) fn address(&self) -> u64 {
+        self.0.address
+    }
+
     /// Returns the start at an instruction that is being executed.
     #[inline(always)]
     pub(crate) fn running(pc: u64, sp: u64, bp: u64) -> WalkStart {

@@ -95,6 +95,9 @@ pub struct Finding {
     /// The end of the time that is judged, in nanoseconds, if recording was stopped then and the
     /// time behind it cannot be.
     pub until_ns: Option<u64>,
+    /// The end of the view, in nanoseconds, if that is not the end of the run: a program may free
+    /// all that it has behind it.
+    pub view_end_ns: Option<u64>,
 }
 
 /// A site that allocates much and frees it at once.
@@ -133,6 +136,8 @@ pub struct Explanation {
     pub is_short: bool,
     /// True if there are no samples at all.
     pub is_without_samples: bool,
+    /// True if the program recorded every allocation.
+    pub records_all: bool,
     /// True if the samples are so few that a site with a good part of the memory may have none.
     pub is_of_few_samples: bool,
     /// True if parts of the record are missing: what they had is not judged.
@@ -260,6 +265,10 @@ impl Explanation {
         let spread = conduct
             .as_ref()
             .and_then(|it| SpreadGrowth::of(it, found, (in_use, most), step_s));
+        let view_end_ns = profile.run.span.map(|span| span.to.time_ns());
+        for finding in &mut findings {
+            finding.view_end_ns = view_end_ns.filter(|&ns| ns < u64::MAX);
+        }
         Explanation {
             findings,
             spread,
@@ -272,6 +281,7 @@ impl Explanation {
                 && verdicts.is_none_or(|all| all.iter().all(|it| it.growth().is_none())),
             is_short: length_s(profile) < SHORT_S,
             is_without_samples: profile.rows.is_empty(),
+            records_all: profile.run.interval == Some(1),
             is_of_few_samples: profile.run.interval != Some(1)
                 && conduct.is_none_or(|conduct| conduct.samples < FEW_SAMPLES),
             is_in_parts: profile.lacks_parts(),
@@ -329,6 +339,7 @@ impl Finding {
             samples: conduct.samples,
             past_before_detail: None,
             until_ns: None,
+            view_end_ns: None,
         }
     }
 

@@ -103,9 +103,6 @@ impl Profile {
                 self.processes()
             ));
         }
-        if self.run.is_attached {
-            lines.push(SINCE_ATTACH.to_owned());
-        }
         if !self.run.allocator.is_empty() {
             let library = Printable(&self.run.allocator);
             lines.push(format!("allocator: the program's own, in {library}"));
@@ -192,7 +189,11 @@ impl Profile {
 
     /// Says what the numbers lack, and what a metric does not mean although one might think so.
     pub fn caveats(&self) -> Vec<String> {
-        let mut caveats = self.lacks();
+        let mut caveats = Vec::new();
+        if self.run.is_attached {
+            caveats.push(SINCE_ATTACH.to_owned());
+        }
+        caveats.extend(self.lacks());
         caveats.extend(self.account.lost_names.iter().cloned());
         caveats.extend(self.noted());
         if self.pasts.is_empty() {

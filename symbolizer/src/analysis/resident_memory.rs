@@ -101,10 +101,12 @@ impl ResidentMemory {
         let caveats = caveats::of(&reading, run, is_in_mappings, is_unknown);
         // Without a recorded mapping by a setting, the line would seem to deny that there are some.
         let is_known = |line: &&WaterfallLine| {
-            line.part != MemoryPart::Mapped || line.bytes > 0 || run.records_mappings()
+            let may_be_none = run.records_mappings() && !run.is_attached;
+            line.part != MemoryPart::Mapped || line.bytes > 0 || may_be_none
         };
         let lines = waterfall.lines.iter().filter(is_known).map(|line| {
-            let (key, name, remedy) = line_words::of(line.part, line.bytes, &reading, blocks);
+            let (key, name, remedy) =
+                line_words::of(line.part, line.bytes, &reading, blocks, run.is_attached);
             ResidentLine {
                 key,
                 name,

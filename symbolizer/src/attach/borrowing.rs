@@ -96,7 +96,9 @@ fn search(
         if begun.elapsed() > timeout {
             return Err(
                 "no thread of it is at a point where it can be borrowed: each one is inside \
-                        of the allocator or the loader, or its stack cannot be proved; try again"
+                        of the allocator or the loader, or its stack cannot be proved; try again. \
+                        If the program has a malloc of its own, a thread of it must wait for events \
+                        (poll, epoll_wait, select) at the time"
                     .into(),
             );
         }
@@ -252,16 +254,17 @@ impl Visit {
             let error = self.slot(Slot::CreateError) as i32;
             let error = std::io::Error::from_raw_os_error(error);
             return Err(format!(
-                "it cannot create a thread: {error}; is there a limit (ulimit -u, pids.max of its cgroup)?"
+                "it cannot create a thread: {error}; is there a limit (ulimit -u, ulimit -v, pids.max of its cgroup)?"
             ));
         }
         if self.slot(Slot::IsDone) & 0xffff_ffff == 2 {
             let message = self.memory.some_bytes(self.slot(Slot::Message), 400);
             let message = message.split(|&byte| byte == 0).next().unwrap_or_default();
-            return Err(format!(
-                "its loader does not load the library: {}",
-                String::from_utf8_lossy(message)
-            ));
+            let message = match message {
+                [] => "no reason is given; it needs /proc in the process's root, and a few free descriptors and mappings (ulimit -n, ulimit -v)".into(),
+                message => String::from_utf8_lossy(message),
+            };
+            return Err(format!("its loader does not load the library: {message}"));
         }
         Ok(())
     }

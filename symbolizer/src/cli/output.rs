@@ -7,6 +7,7 @@
 pub(crate) mod colour;
 pub(crate) mod coverage;
 pub(crate) mod destination;
+pub(crate) mod detached;
 pub(crate) mod document;
 pub(crate) mod exchanged_log;
 pub(crate) mod failure;

@@ -157,7 +157,9 @@ pub(super) fn estimator(profile: &Profile) -> &'static str {
             Recorded::SinceFork => {
                 "exact for what was allocated since the fork, all of which was recorded"
             }
-            Recorded::UpToTheLast => "exact up to the last record of the log, which has no end",
+            Recorded::UpToTheLast => {
+                "every allocation up to the last record of the log was recorded; it has no end"
+            }
             Recorded::InParts => {
                 "every allocation was recorded, but parts of the record are missing"
             }

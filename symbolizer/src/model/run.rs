@@ -163,11 +163,10 @@ impl Run {
         is_libc && self.allocators_of_the_program().len() == 1
     }
 
-    /// Returns false if no mapping is recorded: by a setting, or because heapprof was attached.
+    /// Returns false if no mapping is recorded, by a setting or because it could not be.
     pub(crate) fn records_mappings(&self) -> bool {
         let mut settings = self.settings.iter();
-        let is_off = settings.any(|(name, value)| name == "HEAPPROF_MMAP" && value == "0");
-        !is_off && !self.is_attached
+        !settings.any(|(name, value)| name == "HEAPPROF_MMAP" && value == "0")
     }
 
     /// Returns the longest mean interval that samples were taken under, in bytes.

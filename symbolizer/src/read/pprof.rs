@@ -42,6 +42,11 @@ pub enum PprofError {
     /// It is too large.
     #[error("a gzip file that unpacks to more than {} MiB, the most that is allowed for its size", .0 >> 20)]
     TooLarge(u64),
+    /// It is a log.
+    #[error(
+        "a compressed log of heapprof; unpack it first, by `gunzip` (`heapprof compress` makes logs that need no unpacking)"
+    )]
+    Log,
     /// It is something else.
     #[error("a gzip file, but no pprof profile")]
     Proto(#[source] prost::DecodeError),
@@ -66,6 +71,9 @@ pub fn profile_of_pprof(gzip: &[u8]) -> Result<Profile, PprofError> {
         .map_err(PprofError::Gzip)?;
     if bytes.len() as u64 > allowed {
         return Err(PprofError::TooLarge(allowed));
+    }
+    if bytes.starts_with(&heapprof_format::FILE_HEADER) {
+        return Err(PprofError::Log);
     }
     let message = proto::Profile::decode(&bytes[..]).map_err(PprofError::Proto)?;
     drop(bytes);

@@ -12,6 +12,7 @@ use super::{NAMED, TapOutcome};
 use crate::allocator;
 use crate::os::elf_symbols::{self, ElfSymbols};
 use crate::os::executable;
+use crate::os::libc_trampolines;
 use crate::os::link_map::Module;
 use crate::os::sys::{File, MappedFile};
 
@@ -51,7 +52,10 @@ pub(super) fn for_each_allocator(
     let announces = [c"dlclose", c"_dl_debug_state"];
     let loads =
         cfg!(feature = "attach") && (announces.iter()).any(|name| module.function(name).is_some());
-    if is_system && !has_signature && named.is_empty() && !serves && !loads {
+    let maps = cfg!(feature = "attach")
+        && libc_trampolines::is_libc(module)
+        && module.function(c"mmap").is_some();
+    if is_system && !has_signature && named.is_empty() && !serves && !loads && !maps {
         return;
     }
     let owns_malloc = owns_malloc && is_program || serves;
@@ -59,7 +63,7 @@ pub(super) fn for_each_allocator(
     let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
         return;
     };
-    let is_wanted = has_signature || owns_malloc || loads || !named.is_empty();
+    let is_wanted = has_signature || owns_malloc || loads || maps || !named.is_empty();
     let debug_file = match ElfSymbols::full(file.bytes()) {
         Some(_) => None,
         None => elf_symbols::debug_file(file.bytes()),
@@ -81,6 +85,9 @@ pub(super) fn for_each_allocator(
     if loads {
         known.push((Family::Loader, b""));
     }
+    if maps {
+        known.push((Family::Mappings, b""));
+    }
     let known = known
         .into_iter()
         .map(|(family, prefix)| Functions::Known(family, prefix));
@@ -90,8 +97,12 @@ pub(super) fn for_each_allocator(
             continue; // its functions have the usual names, too, and are called from our hooks
         }
         let name = format!("{} in {name}", functions.name(is_program || owns_malloc));
+        let is_allocator = !matches!(
+            functions,
+            Functions::Known(Family::Loader | Family::Mappings, _)
+        );
         let Some(take) = &mut take else {
-            if !matches!(functions, Functions::Known(Family::Loader, _)) {
+            if is_allocator {
                 outcomes.push(TapOutcome::Refused(name));
             }
             continue;
@@ -116,8 +127,14 @@ pub(super) fn for_each_allocator(
             Ok(entries) => {
                 let number = entries.len();
                 tapped.extend(entries);
-                if matches!(functions, Functions::Known(Family::Loader, _)) {
-                    continue;
+                match functions {
+                    Functions::Known(Family::Loader, _) => continue,
+                    #[cfg(feature = "attach")]
+                    Functions::Known(Family::Mappings, _) => {
+                        outcomes.push(TapOutcome::TappedMappings);
+                        continue;
+                    }
+                    _ => {}
                 }
                 let remark = match usable {
                     Some(_) => String::new(),
@@ -129,6 +146,10 @@ pub(super) fn for_each_allocator(
             #[cfg(feature = "attach")]
             Err(why) if matches!(functions, Functions::Known(Family::Loader, _)) => {
                 TapOutcome::RefusedLoader(format!("{name}: {why}"))
+            }
+            #[cfg(feature = "attach")]
+            Err(why) if matches!(functions, Functions::Known(Family::Mappings, _)) => {
+                TapOutcome::RefusedMappings(why)
             }
             Err(why) => TapOutcome::Refused(format!("{name}: {why}")),
         });

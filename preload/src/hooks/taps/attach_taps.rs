@@ -53,11 +53,21 @@ struct TappedModule {
     groups: Vec<(u16, StubCode)>,
     /// The allocators in words.
     allocators: Vec<String>,
+    /// True if the module's functions for mappings are tapped.
+    maps: bool,
 }
 
 /// The tapped modules of this process.
 pub(super) struct Attached {
     modules: Vec<TappedModule>,
+}
+
+/// The functions that are tapped for a recording.
+pub(crate) struct Tapped {
+    /// The allocators, in words.
+    pub(crate) allocators: Vec<String>,
+    /// True if libc's functions for mappings are.
+    pub(crate) maps: bool,
 }
 
 /// A thread that finds it locked leaves it alone.
@@ -74,11 +84,11 @@ pub(super) fn lock() -> Option<MutexGuard<'static, Attached>> {
 /// Before a recording: prepares the taps of all allocators, those of the library that serves the
 /// program among them. No entry is changed yet. Taps of an earlier recording stay valid.
 /// `is_quiet`: no thread is in code of an earlier recording. Calls `begin` while the loader's list
-/// is that of the result. Returns the tapped allocators.
+/// is that of the result.
 ///
 /// # Errors
 /// Why the process cannot be recorded.
-pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Vec<String>, String> {
+pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Tapped, String> {
     // A process that was forked while another thread had the lock cannot be attached to.
     let mut attached = lock().ok_or("another thread was opening a library when it was forked")?;
     let mut refused = None;
@@ -95,7 +105,7 @@ pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Vec<String>, String
             }
             for outcome in attached.tap(module, None) {
                 match outcome {
-                    TapOutcome::Tapped(_) => {}
+                    TapOutcome::Tapped(_) | TapOutcome::TappedMappings => {}
                     TapOutcome::RefusedMalloc(why) => refused = Some(why),
                     TapOutcome::Refused(why) => diagnostics::put_notice_for_next_log(format_args!(
                         "blocks of {why}; they are not recorded"
@@ -106,18 +116,25 @@ pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Vec<String>, String
                          recorded: {why}"
                         ))
                     }
+                    TapOutcome::RefusedMappings(why) => diagnostics::put_notice_for_next_log(
+                        format_args!("mappings are recorded without stacks: {why}"),
+                    ),
                 }
             }
         }
         begin();
     });
-    let tapped: Vec<_> = (attached.modules.iter())
+    let modules = attached.modules.iter();
+    let allocators: Vec<_> = modules
         .flat_map(|module| module.allocators.clone())
         .collect();
     match refused {
         Some(why) => Err(format!("its malloc cannot be tapped: {why}")),
-        None if tapped.is_empty() => Err("its malloc was not found".into()),
-        None => Ok(tapped),
+        None if allocators.is_empty() => Err("its malloc was not found".into()),
+        None => Ok(Tapped {
+            allocators,
+            maps: attached.modules.iter().any(|module| module.maps),
+        }),
     }
 }
 
@@ -159,6 +176,8 @@ impl Attached {
                 head,
                 groups,
                 allocators: tapped.collect(),
+                maps: (outcomes.iter())
+                    .any(|outcome| matches!(outcome, TapOutcome::TappedMappings)),
             });
         }
         outcomes

@@ -48,6 +48,17 @@ pub(super) enum Call {
     Unload,
     /// Announces to debuggers that libraries come or go, or that they have.
     Announce,
+    /// Maps or unmaps memory.
+    Mapping(MappingCall),
+}
+
+/// A function that maps or unmaps memory, with the arguments of libc's function of that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MappingCall {
+    Mmap,
+    Munmap,
+    Mremap,
+    Sbrk,
 }
 
 use Call::{
@@ -165,6 +176,16 @@ const LOADER: &[Function] = &[(b"dlclose", Unload), (ANNOUNCES, Announce)];
 /// The name of glibc's function for debuggers.
 const ANNOUNCES: &[u8] = b"_dl_debug_state";
 
+/// libc's functions that map and unmap memory. `brk` is left out: what it adds is not in its
+/// arguments.
+const MAPPINGS: &[Function] = &[
+    (b"mmap", Call::Mapping(MappingCall::Mmap)),
+    (b"mmap64", Call::Mapping(MappingCall::Mmap)),
+    (b"munmap", Call::Mapping(MappingCall::Munmap)),
+    (b"mremap", Call::Mapping(MappingCall::Mremap)),
+    (b"sbrk", Call::Mapping(MappingCall::Sbrk)),
+];
+
 /// An allocator, as its symbols tell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
@@ -180,6 +201,8 @@ pub(super) enum Family {
     Usual,
     /// The loader, which is no allocator.
     Loader,
+    /// libc's functions for mappings, which are no allocator.
+    Mappings,
 }
 
 impl Family {
@@ -193,6 +216,7 @@ impl Family {
             Family::Snmalloc => "snmalloc",
             Family::Usual => "malloc",
             Family::Loader => "the loader",
+            Family::Mappings => "mappings",
         }
     }
 
@@ -205,6 +229,7 @@ impl Family {
             Family::Snmalloc => &[SNMALLOC],
             Family::Usual => &[STANDARD, OPERATORS, JEMALLOC],
             Family::Loader => &[LOADER],
+            Family::Mappings => &[MAPPINGS],
         }
     }
 
@@ -215,7 +240,7 @@ impl Family {
             Family::Mimalloc => &[b"usable_size", b"malloc_usable_size", b"malloc_size"],
             Family::Tcmalloc => &[b"malloc_size"],
             Family::Snmalloc => &[b"rust_usable_size"],
-            Family::Loader => &[],
+            Family::Loader | Family::Mappings => &[],
         }
     }
 
@@ -227,7 +252,7 @@ impl Family {
             Family::Jemalloc => [&b"dallocx"[..], b"sdallocx"].contains(&rest),
             Family::Snmalloc => rest == b"rust_dealloc",
             Family::Mimalloc | Family::Tcmalloc | Family::Usual => rest == b"free",
-            Family::Loader => false,
+            Family::Loader | Family::Mappings => false,
         })
     }
 
@@ -238,7 +263,7 @@ impl Family {
             // Functions for aligned blocks may call `tc_malloc`.
             Family::Tcmalloc => !has(name, b"align") && !has(name, b"valloc"),
             Family::Mimalloc | Family::Usual => matches!(call, Free { .. }),
-            Family::Loader => false,
+            Family::Loader | Family::Mappings => false,
         }
     }
 

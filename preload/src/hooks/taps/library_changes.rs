@@ -33,7 +33,8 @@ use crate::os::link_map::{self, Module};
 use crate::os::{diagnostics, errno, private_stack};
 use crate::recording::attach_block::Changes;
 use crate::state::phase;
-use crate::state::thread::{self, RunningCode};
+use crate::state::thread::{self, Entered, RunningCode};
+use crate::unwind::modules;
 
 /// Most notices in a recording about libraries that were opened.
 const MOST_NOTICES: usize = 32;
@@ -96,7 +97,7 @@ fn tap_new_libraries() {
     };
     entered.thread.running_code.set(RunningCode::Ours);
     errno::preserve(|| {
-        let work = || private_stack::run_deep(|| follow(has_missed));
+        let work = || private_stack::run_deep(|| follow(&entered, has_missed));
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)) {
             Ok(has_followed) => HAS_MISSED.store(!has_followed, Ordering::Relaxed),
             Err(_) => phase::give_up_after_panic("a tap of the loader"),
@@ -106,7 +107,7 @@ fn tap_new_libraries() {
 
 /// Follows the loader's list. `has_missed`: modules that are not known may be running. Returns
 /// false if another thread is at work.
-fn follow(has_missed: bool) -> bool {
+fn follow(entered: &Entered, has_missed: bool) -> bool {
     let (Ok(mut seen), Some(mut attached)) = (KNOWN_MODULES.try_lock(), attach_taps::lock()) else {
         return false;
     };
@@ -125,6 +126,10 @@ fn follow(has_missed: bool) -> bool {
         looked_at.push(module.identity());
         let change = |planned: &PatchPlan| write(module, planned);
         let outcomes = attached.tap(module, Some(&change));
+        if outcomes.iter().any(TapOutcome::is_tapped) {
+            // No walk comes to a tapped function itself, which each stack begins with.
+            modules::discover(entered, module.identity() as u64);
+        }
         for notice in outcomes.iter().filter_map(TapOutcome::notice_for_library) {
             if told.len() < MOST_NOTICES && !told.contains(&notice) {
                 diagnostics::put_notice(format_args!("{notice}"));

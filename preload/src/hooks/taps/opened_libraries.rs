@@ -30,6 +30,7 @@ use crate::os::procfs;
 use crate::os::sys;
 use crate::state::phase;
 use crate::state::thread::{self, RunningCode};
+use crate::unwind::modules;
 
 /// The modules that have been looked at, by their identities. A thread that finds it locked
 /// leaves it alone: the next call of `dlopen` looks again.
@@ -52,9 +53,13 @@ pub(crate) fn tap_new_libraries(threads: Option<usize>) {
         return;
     };
     entered.thread.running_code.set(RunningCode::Ours);
-    let mut outcomes = Vec::new();
-    link_map::while_unchanged(&mut || tap_new_modules(threads, &mut outcomes));
+    let (mut outcomes, mut tapped) = (Vec::new(), Vec::new());
+    link_map::while_unchanged(&mut || tap_new_modules(threads, &mut outcomes, &mut tapped));
     outcomes.iter().for_each(report);
+    for address in tapped {
+        // No walk comes to a tapped function itself, which each stack begins with.
+        modules::discover(&entered, address);
+    }
 }
 
 /// After a call of `dlclose`: another module may appear where one has been.
@@ -70,7 +75,8 @@ pub(crate) fn forget_closed() {
     });
 }
 
-fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<TapOutcome>) {
+/// `tapped` gets an address in each module that is tapped.
+fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<TapOutcome>, tapped: &mut Vec<u64>) {
     let Ok(mut seen) = SEEN.try_lock() else {
         return;
     };
@@ -93,7 +99,11 @@ fn tap_new_modules(threads: Option<usize>, outcomes: &mut Vec<TapOutcome>) {
         let identity = module.identity();
         if !seen.contains(&identity) {
             seen.push(identity);
+            let known = outcomes.len();
             install_in(module, false, &is_at_rest, outcomes);
+            if outcomes[known..].iter().any(TapOutcome::is_tapped) {
+                tapped.push(identity as u64);
+            }
         }
     }
 }

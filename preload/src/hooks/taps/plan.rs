@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use heapprof_core::{BloomFilter, EntryPatch, Refusal};
 
-use super::functions::{Call, Family, is_usual};
+use super::functions::{Call, Family, MappingCall, is_usual};
 use super::tapped_function::{FunctionTap, UsableSize, due_stub, undecided_stub};
 use super::user_functions::NamedFunctions;
 #[cfg(feature = "attach")]
@@ -18,7 +18,7 @@ use crate::os::code::{self, GeneratedCode};
 use crate::os::elf_symbols::{self, ElfSymbols};
 use crate::os::link_map::Module;
 #[cfg(feature = "attach")]
-use crate::os::sys;
+use crate::os::{mapping_shims, sys};
 use crate::recording::sampled_blocks;
 use crate::state::thread;
 
@@ -254,6 +254,7 @@ pub(super) fn plan(
             Err(_) if matches!(call, Call::Control { .. } | Call::AllocateWithin { .. }) => {
                 continue;
             }
+            Err(_) if call == Call::Mapping(MappingCall::Sbrk) => continue,
             plan => plan.map_err(|why| refused(&why))?,
         };
         planned.push((call, entry, plan));
@@ -299,6 +300,7 @@ pub(super) fn plan(
             usable: wanted.usable,
             entry: *entry,
             moved: moved_at,
+            code: wanted.code.clone(),
         }));
         #[cfg(feature = "attach")]
         taps.push(tap);
@@ -344,6 +346,7 @@ pub(super) fn plan(
     #[cfg(feature = "attach")]
     for (entry, moved) in moves {
         allocator::redirect(entry, moved);
+        mapping_shims::redirect(entry, moved);
     }
     let entries = planned.iter().map(|&(_, entry, _)| entry).collect();
     Ok(PatchPlan {

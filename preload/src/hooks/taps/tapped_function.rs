@@ -1,12 +1,14 @@
 //! Tapped function: one whose calls come here first, and what is recorded of a call.
 
 use std::ffi::{CStr, c_char, c_void};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use heapprof_core::{Sampler, Suspended};
 
 use super::functions::Call;
+use super::mapping_call;
 use crate::allocator::Fit;
 use crate::arch::tap_stubs::{Registers, call_moved, tap_entry_stub};
 use crate::hooks::sample::{self, OldSample};
@@ -38,6 +40,8 @@ pub(super) struct FunctionTap {
     pub(super) entry: u64,
     /// The address of its moved instructions, which is that of the function as it was.
     pub(super) moved: u64,
+    /// The code of the function's module.
+    pub(super) code: Range<u64>,
 }
 
 impl FunctionTap {
@@ -203,6 +207,14 @@ unsafe extern "C-unwind" fn tapped(
             modules::note_dlclose();
             answer
         }
+        Call::Mapping(call) => {
+            // SAFETY: as in `FunctionTap::call`.
+            let proceed = || unsafe { call_moved(registers, tap.moved) };
+            match tap.code.contains(&here.address()) {
+                true => proceed(),
+                false => mapping_call::serve(call, tap.pc(), registers, here, proceed),
+            }
+        }
         Call::Announce => {
             // SAFETY: as in `FunctionTap::call`. The function does nothing.
             let answer = unsafe { call_moved(registers, tap.moved) };
@@ -285,7 +297,7 @@ fn end_sample(address: usize) {
 
 impl FunctionTap {
     /// Returns a PC in the function.
-    fn pc(&self) -> u64 {
+    pub(super) fn pc(&self) -> u64 {
         self.entry + 1
     }
 

@@ -173,9 +173,10 @@ fn first_free(bases: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, AppendFi
     Err(Errno(libc::EEXIST))
 }
 
-/// Makes a file at a path. For a relative path, the program's folder at its start counts: the
-/// program may change its folder, and so may its child before it is recorded. No other folder
-/// takes its place if nothing can be made there (Law 9).
+/// Makes a file at a path. A relative path begins in the folder of the run, or if nothing can be
+/// made there (in a jail, with other rights), in the program's folder at its start: the program may
+/// change its folder, and so may its child before it is recorded. No other folder takes its place
+/// (Law 9).
 fn make_at<T>(
     settings: &Settings,
     path: &[u8],
@@ -184,8 +185,15 @@ fn make_at<T>(
     if path.starts_with(b"/") {
         return make(path);
     }
-    match &settings.folder {
-        Some(folder) => make(&[folder, b"/".as_slice(), path].concat()),
-        None => Err(Errno(libc::ENOENT)), // it was outside the root, or gone
+    let mut made = Err(Errno(libc::ENOENT)); // it was outside the root, or gone
+    for folder in [&settings.folder_of_run, &settings.folder]
+        .into_iter()
+        .flatten()
+    {
+        made = make(&[folder, b"/".as_slice(), path].concat());
+        if made.as_ref().err().is_none_or(is_transient) {
+            break;
+        }
     }
+    made
 }

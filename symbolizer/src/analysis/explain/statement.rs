@@ -44,7 +44,8 @@ impl Statement<'_> {
         let function = regex::escape(&self.site.function).replace('\'', "'\\''");
         Some(match self.command.as_ref()? {
             Command::Tree(options) => {
-                format!("heapprof tree {log} --focus '{function}' {options}")
+                // The whole name: another one may have it within.
+                format!("heapprof tree {log} --focus '^{function}$' {options}")
             }
             Command::Mappings => format!("heapprof top {log} --by mapping"),
             Command::Growth => format!("heapprof top {log} -m growth"),
@@ -88,6 +89,7 @@ impl Explanation {
     pub fn summary(&self) -> Option<&'static str> {
         if self.is_too_short {
             return Some(match self.is_without_samples {
+                true if self.records_all => "No allocation is in the log: nothing says what grows.",
                 true => {
                     "Without a sample, nothing says what grows: a shorter interval (-i) takes more."
                 }
@@ -286,11 +288,12 @@ fn evidence(finding: &Finding) -> String {
     }
     match finding.kind {
         Kind::Leak => format!(
-            "grows by {growth}{since}; {in_use} in use; {gone} of the bytes in use halfway through {} are freed by its end{}",
+            "grows by {growth}{since}; {in_use} in use; {gone} of the bytes in use halfway through {} are freed by {}{}",
             match since.is_empty() {
                 true => "the run",
                 false => "that time",
             },
+            finding.view_end_ns.map_or("its end".to_owned(), seconds),
             match finding.gone < FEW_GONE {
                 true => "",
                 false => ", but as large a part of its old blocks stays as of later ones",
@@ -305,8 +308,14 @@ fn evidence(finding: &Finding) -> String {
             "grows by {growth}{since}; {in_use} in use; old blocks are freed ({gone}), but more come{fallen}"
         ),
         Kind::Burst => format!(
-            "{highest}, near the peak of the program; half of the time no more than {}",
-            with_error(finding.usual, finding.usual_error, "")
+            "{highest}, near the peak of the program; half of the time {}",
+            match finding.usual > 0.0 {
+                true => format!(
+                    "no more than {}",
+                    with_error(finding.usual, finding.usual_error, "")
+                ),
+                false => "nothing".to_owned(),
+            }
         ),
         Kind::Periodic => format!(
             "rises and falls {} times, up to {highest}{fallen}",

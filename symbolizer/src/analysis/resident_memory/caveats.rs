@@ -15,6 +15,9 @@ const LEAST_BETWEEN: u64 = 50;
 const LEAST_SLACK: f64 = 50.0;
 /// The remark if no reading of pages tells them.
 const UNTOUCHED_UNKNOWN: &str = "untouched pages of blocks in mappings are not known, and count as touched: `heapprof ctl PID pages` reads them, HEAPPROF_PAGES=1 once a second and at the end";
+/// The remark on a recording that began in a running process.
+const BEFORE_ATTACH: &str =
+    "blocks from before heapprof was attached are not known: they are among the mappings";
 /// The remark if it is not known which mappings the blocks lie in.
 const TWICE: &str = "blocks may lie in the recorded mappings, and count twice then";
 
@@ -28,6 +31,9 @@ pub(super) fn of(
 ) -> Vec<String> {
     let get = |field| reading.get(field);
     let mut caveats = Vec::new();
+    if run.is_attached {
+        caveats.push(BEFORE_ATTACH.into());
+    }
     let others = match is_in_mappings {
         true => run.allocators_of_the_program(),
         false => Vec::new(),

@@ -13,6 +13,7 @@ pub(super) fn of(
     bytes: i64,
     reading: &MemoryReading,
     blocks: Option<BlocksInUse>,
+    is_attached: bool,
 ) -> (&'static str, &'static str, String) {
     let knows_mappings = reading.get(MemoryField::MappedUnrecorded).is_some();
     let is_early = reading.get(MemoryField::DetailAge).is_none();
@@ -99,7 +100,10 @@ pub(super) fn of(
         ),
         MemoryPart::Mapped => (
             "mapped",
-            "mapped by the program",
+            match is_attached {
+                true => "mapped since the attach",
+                false => "mapped by the program",
+            },
             "see top -m mapped-resident",
         ),
         MemoryPart::MappedUnrecorded => (

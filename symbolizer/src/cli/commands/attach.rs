@@ -11,6 +11,7 @@ use heapprof_symbolizer::control::Attached;
 
 use crate::cli::inputs::signals::Signals;
 use crate::cli::options::quantity;
+use crate::cli::output::detached::{check_log, milliseconds, tell_end};
 use crate::cli::output::failure::Failure;
 
 const AFTER: &str = "\
@@ -93,33 +94,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(why) = why {
         let log = Printable(&recording.log);
         eprintln!("heapprof: process {} {why}; log: {log}", args.pid);
-        return Ok(());
+        return check_log(args.pid, &recording.log);
     }
     match attach::detach(args.pid) {
         Ok(ended) => {
-            eprintln!("{}", super_line(args.pid, &ended));
-            Ok(())
+            tell_end(args.pid, &ended);
+            check_log(args.pid, &ended.log)
         }
         Err(Refusal::Because(why)) => Err(refused(why)),
         Err(Refusal::Preloaded) => Ok(()),
     }
-}
-
-/// Returns the line about the end.
-fn super_line(pid: u32, ended: &attach::DetachedRecording) -> String {
-    format!(
-        "heapprof: detached from process {pid}; its threads were stopped for {}; log: {}{}",
-        milliseconds(ended.stopped),
-        Printable(&ended.log),
-        match ended.is_code_in_use {
-            true => " (a thread is still in code of heapprof, which stays)",
-            false => "",
-        }
-    )
-}
-
-fn milliseconds(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
 
 fn tell(pid: u32, recording: &AttachedRecording) {

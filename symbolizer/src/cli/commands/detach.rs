@@ -1,9 +1,9 @@
 //! `heapprof detach`: ends what `heapprof attach` has begun.
 
-use heapprof_symbolizer::Printable;
 use heapprof_symbolizer::attach::{self, Refusal};
 
 use crate::cli::options::quantity;
+use crate::cli::output::detached::{check_log, tell_end};
 use crate::cli::output::failure::Failure;
 
 /// End the recording of a process that heapprof was attached to
@@ -29,15 +29,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             )));
         }
     };
-    let code = match ended.is_code_in_use {
-        true => " (a thread is still in code of heapprof, which stays)",
-        false => "",
-    };
-    eprintln!(
-        "heapprof: detached from process {}; its threads were stopped for {:.1} ms; log: {}{code}",
-        args.pid,
-        ended.stopped.as_secs_f64() * 1e3,
-        Printable(&ended.log)
-    );
-    Ok(())
+    tell_end(args.pid, &ended);
+    check_log(args.pid, &ended.log)
 }

@@ -179,7 +179,7 @@ impl Text<'_> {
             self.wrapped(&forecast.in_words(), "", out)?;
         }
         if let Some(memory) = memory {
-            self.beside_blocks(memory, out)?;
+            self.beside_blocks(memory, profile.run.is_attached, out)?;
         }
         if !explanation.is_too_short
             && let Some(summary) = explanation.summary()
@@ -248,7 +248,12 @@ impl Text<'_> {
     }
 
     /// The memory that is in no block, if that is most of it.
-    fn beside_blocks(&self, memory: &ResidentMemory, out: &mut impl Write) -> io::Result<()> {
+    fn beside_blocks(
+        &self,
+        memory: &ResidentMemory,
+        is_attached: bool,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         let lines = memory.beside_blocks();
         if lines.is_empty() {
             return Ok(());
@@ -258,8 +263,12 @@ impl Text<'_> {
             .map(|line| format!("{} {}", Bytes(line.bytes as f64), line.name))
             .collect();
         let text = format!(
-            "Most of {} resident is in no block: {}",
+            "Most of {} resident is in no block{}: {}",
             Bytes(memory.resident as f64),
+            match is_attached {
+                true => " since heapprof was attached",
+                false => "",
+            },
             lines.join(", ")
         );
         self.wrapped(&text, "", out)?;

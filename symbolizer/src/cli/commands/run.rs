@@ -203,6 +203,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             program.path().display()
         ));
     }
+    if let Some(allocator) = program.stripped_allocator() {
+        say::note(&format_args!(
+            "warning: {} seems to have {allocator} inside, and its symbols are stripped: what it allocates there is not seen, unless its debug file is installed (by build-id); or keep its symbols (`strip --strip-debug`)",
+            program.path().display()
+        ));
+    }
     let library = library::find(program.libc())?;
     let preload = preload(&library);
     let missing = needed::missing(&program, words, &library, &preload);
@@ -228,6 +234,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     command.arg0(name).args(words).env("LD_PRELOAD", preload);
     let mark = Mark::new();
     mark.set(&mut command);
+    // A process of the run may begin in another folder.
+    if let Ok(folder) = std::env::current_dir() {
+        command.env("HEAPPROF_FOLDER", folder);
+    }
     for line in variables::misspelt(std::env::vars_os().map(|(name, _)| name)) {
         say::note(&line);
         // Else each process that the program starts says it again.

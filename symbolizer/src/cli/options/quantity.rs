@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(bytes("1"), Ok(1));
         assert_eq!(bytes("512K"), Ok(524_288));
         assert_eq!(bytes("64KiB"), Ok(65_536));
-        assert_eq!(bytes("2mb"), Ok(2 << 20));
+        assert_eq!(bytes("2mb"), Ok(2_000_000));
         assert_eq!(bytes("1.5K"), Ok(1536));
         for wrong in ["", "K", "-1", "1.5", "1x", "0.0K", "0", "99999999999999G"] {
             assert!(bytes(wrong).is_err(), "{wrong}");

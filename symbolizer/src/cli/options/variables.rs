@@ -45,6 +45,7 @@ Environment, as without `heapprof run`:
   HEAPPROF_PUSH_HEADERS               for `heapprof push`: headers of its requests
   HEAPPROF_PUSH_BASIC_AUTH            for `heapprof push`: user:password
   HEAPPROF_SERVE_TOKEN                for `heapprof serve`: its token
+  HEAPPROF_FOLDER                     set by `heapprof run`: where relative paths of files begin
   HEAPPROF_RUN                        set by `heapprof run`: which run a process is of
   HEAPPROF_TOLD                       set by `heapprof run`, which has told misspelt names";
 

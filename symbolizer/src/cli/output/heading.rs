@@ -194,5 +194,12 @@ pub(crate) fn write_mappings_read(profile: &Profile, out: &mut impl Write) -> io
         }
         None => format!("{who}: mappings; resident bytes and names were not read"),
     };
-    write_wrapped(&line, INDENT, stdout_width(), out)
+    write_wrapped(&line, INDENT, stdout_width(), out)?;
+    if profile.run.is_attached {
+        writeln!(
+            out,
+            "mappings from before heapprof was attached have no stack"
+        )?;
+    }
+    Ok(())
 }

@@ -117,7 +117,7 @@ impl BudgetLimit {
     fn of(entry: Entry, file: &str) -> Result<BudgetLimit, String> {
         let metric = entry.metric.as_deref().unwrap_or("in-use-bytes");
         let measure = SumArg::from_str(metric, false).map_err(|_| {
-            format!("there is no metric {metric:?}; `heapprof top --help` lists them")
+            format!("no limit can be set on a metric {metric:?}: it is none, or no sum; `heapprof check --help` names those that can have one")
         })?;
         let subjects = [
             (Subject::Site, entry.site),

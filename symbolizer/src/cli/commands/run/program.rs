@@ -13,7 +13,7 @@ use heapprof_symbolizer::RegularFile;
 use memmap2::Mmap;
 use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
 /// Why a program was not found.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +83,7 @@ pub(crate) struct Program {
     loader: Option<PathBuf>,
     obstacle: Option<&'static str>,
     own_allocator: Option<String>,
+    stripped_allocator: Option<&'static str>,
 }
 
 impl Program {
@@ -103,6 +104,7 @@ impl Program {
             loader: None,
             obstacle: None,
             own_allocator: None,
+            stripped_allocator: None,
         };
         if gains_privileges(&program.path) {
             program.obstacle = Some(
@@ -138,6 +140,11 @@ impl Program {
     /// The symbol that gives away an allocator inside the program.
     pub(crate) fn own_allocator(&self) -> Option<&str> {
         self.own_allocator.as_deref()
+    }
+
+    /// The name of an allocator that seems to be inside of a program without symbols.
+    pub(crate) fn stripped_allocator(&self) -> Option<&'static str> {
+        self.stripped_allocator
     }
 
     fn look_into(&mut self, bytes: &[u8]) {
@@ -183,7 +190,10 @@ impl Program {
                      program or crashes under another; profile a build without -fsanitize",
                 );
             }
-            Some(_) => self.own_allocator = own_allocator(&file),
+            Some(_) => {
+                self.own_allocator = own_allocator(&file);
+                self.stripped_allocator = stripped_allocator(&file);
+            }
         }
     }
 }
@@ -221,6 +231,19 @@ fn own_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<String>
         .filter_map(|symbol| symbol.name().ok())
         .find(|name| is_of_an_allocator(name))
         .map(String::from)
+}
+
+/// An allocator in a file without symbols, by the beginnings of its messages.
+fn stripped_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<&'static str> {
+    const MESSAGES: [(&[u8], &str); 2] =
+        [(b"<jemalloc>: ", "jemalloc"), (b"mimalloc: ", "mimalloc")];
+    if file.symbols().next().is_some() {
+        return None;
+    }
+    let texts = file.section_by_name_bytes(b".rodata")?.data().ok()?;
+    let has = |message: &[u8]| texts.windows(message.len()).any(|part| part == message);
+    let found = MESSAGES.into_iter().find(|(message, _)| has(message));
+    found.map(|(_, name)| name)
 }
 
 fn map(path: &Path) -> io::Result<Mmap> {

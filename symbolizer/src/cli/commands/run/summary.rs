@@ -99,11 +99,10 @@ pub(super) fn show(
     for other in children.iter().take(3) {
         say::note(&format_args!("log of a child process: {}", other.display()));
     }
-    if children.len() > 3 {
-        say::note(&format_args!(
-            "and {} more logs of child processes",
-            children.len() - 3
-        ));
+    match children.len().saturating_sub(3) {
+        0 => {}
+        1 => say::note(&"and 1 more log of a child process"),
+        more => say::note(&format_args!("and {more} more logs of child processes")),
     }
     show_unsampled(unsampled);
     say::note(&format_args!(
