@@ -293,7 +293,7 @@ fn dumps_are_written_afterwards_and_overwrite_nothing() {
         "dump",
         &file,
         "--every-freed",
-        "1MB",
+        "1MiB",
         "-o",
         &format!("{prefix}f"),
     ]);

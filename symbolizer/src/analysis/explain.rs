@@ -39,6 +39,8 @@ use crate::naming::symbols::Symbols;
 const MATTERS: f64 = 0.01;
 /// The part of the most bytes in use that has a finding, whatever its conduct is.
 const LARGE: f64 = 0.1;
+/// The part of the most bytes in use that a site must have had at any time to have a finding.
+const HIGH: f64 = 0.5;
 /// Seconds below which a run may be a program's beginning alone.
 const SHORT_S: f64 = 10.0;
 /// The part of all allocations of which most are temporary that is worth a finding.
@@ -246,7 +248,7 @@ impl Explanation {
                 findings.push(finding);
             } else if !is_temporary && conduct.is_hidden(&sum.course, least) {
                 findings.push(sum.up_to_stop(key, least, step_s, &conduct));
-            } else if !is_temporary && sum.is_large(&conduct, LARGE * most) {
+            } else if !is_temporary && sum.is_large(&conduct, most) {
                 findings.push(Finding::of(Kind::Varies, key, sum, &conduct, step_s));
             }
         }
@@ -402,9 +404,11 @@ struct SiteSum {
 }
 
 impl SiteSum {
-    /// Returns true if the site is known to have `large` bytes at the end, or in the second half.
-    fn is_large(&self, conduct: &Conduct, large: f64) -> bool {
-        self.in_use.value.max(conduct.mean) >= large && conduct.is_known()
+    /// Returns true if the site is known to have a good part of `most` bytes, the most of the
+    /// program, at the end or in the second half, or to have had a larger part at any time.
+    fn is_large(&self, conduct: &Conduct, most: f64) -> bool {
+        let is_late = self.in_use.value.max(conduct.mean) >= LARGE * most;
+        (is_late || conduct.highest >= HIGH * most) && conduct.is_known()
     }
 
     /// Returns the finding on a site whose blocks went while recording was stopped: its conduct up

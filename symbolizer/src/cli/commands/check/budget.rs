@@ -117,7 +117,7 @@ impl BudgetLimit {
     fn of(entry: Entry, file: &str) -> Result<BudgetLimit, String> {
         let metric = entry.metric.as_deref().unwrap_or("in-use-bytes");
         let measure = SumArg::from_str(metric, false).map_err(|_| {
-            format!("no limit can be set on a metric {metric:?}: it is none, or no sum; `heapprof check --help` names those that can have one")
+            format!("no limit can be set on the metric {metric:?}: it is no sum, or no metric at all; `heapprof top --help` lists them")
         })?;
         let subjects = [
             (Subject::Site, entry.site),
@@ -227,11 +227,11 @@ mod tests {
             ("[[limit]]\nat-most = 1\nmetrik = \"peak\"\n", "line 3"),
             (
                 "[[limit]]\nat-most = 1\nmetric = \"pique\"\n",
-                "no metric \"pique\"",
+                "the metric \"pique\": it is no sum",
             ),
             (
                 "[[limit]]\nat-most = 1\nmetric = \"lifetime\"\n",
-                "no metric",
+                "the metric \"lifetime\": it is no sum",
             ),
             (
                 "[[limit]]\nat-most = 1\nsite = \"a\"\nmodule = \"b\"\n",
