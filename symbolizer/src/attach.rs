@@ -130,8 +130,9 @@ impl AttachedRecording {
 /// A recording that has ended.
 #[derive(Debug)]
 pub struct DetachedRecording {
-    /// The log, as the process sees it.
-    pub log: String,
+    /// The log, as the process sees it. `None`: nothing was recorded of the process, a forked copy
+    /// of one that heapprof was attached to.
+    pub log: Option<String>,
     /// How long all threads were stopped.
     pub stopped: Duration,
     /// True if a thread is still in code of the library.
@@ -381,13 +382,14 @@ pub fn detach(pid: u32) -> Result<DetachedRecording, Refusal> {
     let (stopped, view) = entries::restore(pid, &target.memory, &loaded)?;
     let own = writer_of(pid);
     let is_quiet = quiet::wait(pid, &target, &loaded, &view.patches, own);
+    let is_copy = view.pid != own_pid(pid);
     let ended = DetachedRecording {
-        log: view.message.clone(),
+        log: (!is_copy).then(|| view.message.clone()),
         stopped,
         is_code_in_use: !is_quiet,
     };
-    if view.pid != own_pid(pid) {
-        return Ok(ended); // a copy: only its entries were changed
+    if is_copy {
+        return Ok(ended); // only its entries were changed
     }
     if !attach_state::is_recording(view.state) {
         return match view.state {

@@ -5,17 +5,18 @@
 //!
 //! No line ends in a number: readers of folded stacks would take it for the number of a stack.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use heapprof_format::{Counter, MemoryField};
+use heapprof_format::{Counter, EndReason, MemoryField};
 use serde::Serialize;
 
 use crate::model::fork_remark::{missing_from, remark_on};
+use crate::model::part::Part;
 use crate::model::precision::Precision;
 use crate::model::printable::Printable;
 use crate::model::profile::Profile;
 use crate::model::quantity::Bytes;
-use crate::model::run::Run;
+use crate::model::run::{Ending, Run};
 use crate::model::span::Outside;
 
 /// Most processes that are named one by one in a line.
@@ -48,11 +49,29 @@ impl Profile {
             1 => " and 1 other program".into(),
             n => format!(" and {n} other programs"),
         };
-        let processes = match self.parts.len() {
+        let processes = match self.number_of_processes() {
             1 => "1 process".to_owned(),
             n => format!("{n} processes"),
         };
         format!("{name}{others}, {processes}")
+    }
+
+    /// Returns how many processes the parts are of. A process that executes another program has a
+    /// part for each program.
+    fn number_of_processes(&self) -> usize {
+        let mut last: HashMap<u32, u64> = HashMap::new();
+        for Part { run, .. } in &self.parts {
+            let start = last.entry(run.pid).or_default();
+            *start = run.start_wall_ns.max(*start);
+        }
+        let goes_on = |run: &Run| {
+            run.ending == Ending::Said(EndReason::Exec)
+                && last
+                    .get(&run.pid)
+                    .is_some_and(|&last| last > run.start_wall_ns)
+        };
+        let ended = self.parts.iter().filter(|part| !goes_on(&part.run));
+        ended.count()
     }
 
     /// For how long recording was stopped in what the numbers are about, in nanoseconds; of several
@@ -99,7 +118,7 @@ impl Profile {
             };
             lines.push(format!(
                 "{how}: {} processes ({})",
-                self.parts.len(),
+                self.number_of_processes(),
                 self.processes()
             ));
         }

@@ -157,6 +157,9 @@ pub(super) fn estimator(profile: &Profile) -> &'static str {
             Recorded::SinceFork => {
                 "exact for what was allocated since the fork, all of which was recorded"
             }
+            Recorded::UpToTheLast if profile.totals().allocated.samples == 0 => {
+                "no allocation was recorded before the log breaks off"
+            }
             Recorded::UpToTheLast => {
                 "every allocation up to the last record of the log was recorded; it has no end"
             }

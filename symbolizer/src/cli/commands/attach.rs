@@ -11,7 +11,7 @@ use heapprof_symbolizer::control::Attached;
 
 use crate::cli::inputs::signals::Signals;
 use crate::cli::options::quantity;
-use crate::cli::output::detached::{check_log, milliseconds, tell_end};
+use crate::cli::output::detached::{check_end, check_log, milliseconds, tell_end};
 use crate::cli::output::failure::Failure;
 
 const AFTER: &str = "\
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match attach::detach(args.pid) {
         Ok(ended) => {
             tell_end(args.pid, &ended);
-            check_log(args.pid, &ended.log)
+            check_end(args.pid, &ended)
         }
         Err(Refusal::Because(why)) => Err(refused(why)),
         Err(Refusal::Preloaded) => Ok(()),
@@ -147,6 +147,12 @@ fn start(args: &Args) -> Result<(), String> {
         Printable(&answer),
         args.pid
     );
+    if args.time.is_some() || args.prefix.is_some() {
+        eprintln!(
+            "heapprof: --for and -o change nothing there: its own log goes on, which heapprof ctl {} status names",
+            args.pid
+        );
+    }
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 use heapprof_symbolizer::attach::{self, Refusal};
 
 use crate::cli::options::quantity;
-use crate::cli::output::detached::{check_log, tell_end};
+use crate::cli::output::detached::{check_end, tell_end};
 use crate::cli::output::failure::Failure;
 
 /// End the recording of a process that heapprof was attached to
@@ -30,5 +30,5 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
     };
     tell_end(args.pid, &ended);
-    check_log(args.pid, &ended.log)
+    check_end(args.pid, &ended)
 }

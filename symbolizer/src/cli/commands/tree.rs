@@ -13,7 +13,7 @@ use heapprof_symbolizer::{
 use crate::cli::inputs::source::Source;
 use crate::cli::options::choice;
 use crate::cli::options::filter::FilterArgs;
-use crate::cli::options::measure::{SumArg, TemporaryArgs};
+use crate::cli::options::measure::{SumArg, TemporaryArgs, not_known_by};
 use crate::cli::options::quantity::{count, percent};
 use crate::cli::output::colour::{self, TextStyle};
 use crate::cli::output::destination::Destination;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     args.temporary.refuse_beside(measure)?;
     args.source.time.age.refuse_beside(measure)?;
     if by.divides_rows() && measure.needs_pasts() {
-        let what = format!("--metric {measure} is not known by {by}; leave out one of them");
+        let what = not_known_by(measure, by);
         return Err(Failure::Senseless(what));
     }
     let mut profile = args.source.part(&ReadRequest {

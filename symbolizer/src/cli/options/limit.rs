@@ -102,7 +102,13 @@ pub(crate) fn judge(limit: Limit, whole: &Profile, part: &Profile, measure: Meas
         return inconclusive(memory);
     }
     let error = with_error(measure, total.error());
-    let allowed = measure.quantity(allowed);
+    let most = allowed;
+    let (mut number, mut allowed) = (number, measure.quantity(most));
+    if ruling == Ruling::Exceeded && number == allowed {
+        // They differ in digits that are not shown.
+        number += &format!(" ({:.0})", total.value);
+        allowed += &format!(" ({most:.0})");
+    }
     let what = format!("{measure} is {number}{error}");
     match ruling {
         Ruling::Within => Judgement {

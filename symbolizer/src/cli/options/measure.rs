@@ -1,7 +1,7 @@
 //! Measure options: which number of the heap a command shows, and what counts as temporary.
 
 use clap::builder::PossibleValue;
-use heapprof_symbolizer::{Measure, Metric, Temporary};
+use heapprof_symbolizer::{By, Measure, Metric, Temporary};
 
 use crate::cli::options::quantity::time;
 use crate::cli::output::failure::Failure;
@@ -168,4 +168,14 @@ impl clap::ValueEnum for SumArg {
     fn to_possible_value(&self) -> Option<PossibleValue> {
         MeasureArg(self.0).to_possible_value()
     }
+}
+/// Says that a metric is not kept by a group, and what shows nearly the same.
+pub(crate) fn not_known_by(measure: Measure, by: By) -> String {
+    let instead = match measure {
+        Measure::PeakBytes | Measure::PeakObjects => {
+            ", or show what was in use at the peak: --at peak"
+        }
+        _ => "",
+    };
+    format!("--metric {measure} is not known by {by}; leave out one of them{instead}")
 }

@@ -11,15 +11,28 @@ use crate::cli::output::failure::Failure;
 
 /// Prints the line about the end.
 pub(crate) fn tell_end(pid: u32, ended: &DetachedRecording) {
+    let log = match &ended.log {
+        Some(log) => format!("log: {}", Printable(log)),
+        None => {
+            "nothing was recorded of it, a copy of a process that heapprof was attached to".into()
+        }
+    };
     eprintln!(
-        "heapprof: detached from process {pid}; its threads were stopped for {}; log: {}{}",
+        "heapprof: detached from process {pid}; its threads were stopped for {}; {log}{}",
         milliseconds(ended.stopped),
-        Printable(&ended.log),
         match ended.is_code_in_use {
             true => " (a thread is still in code of heapprof, which stays)",
             false => "",
         }
     );
+}
+
+/// Checks that the log of a recording could be written, if there is one.
+///
+/// # Errors
+/// As [`check_log`].
+pub(crate) fn check_end(pid: u32, ended: &DetachedRecording) -> Result<(), Failure> {
+    (ended.log.as_deref()).map_or(Ok(()), |log| check_log(pid, log))
 }
 
 /// Checks that a log, with the path that the process sees, could be written.

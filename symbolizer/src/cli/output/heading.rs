@@ -131,6 +131,9 @@ pub(crate) fn describe_precision(profile: &Profile) -> String {
             Recorded::SinceFork => {
                 "every allocation since the fork recorded, numbers are exact for these".into()
             }
+            Recorded::UpToTheLast if profile.totals().allocated.samples == 0 => {
+                "no allocation recorded before the log breaks off".into()
+            }
             Recorded::UpToTheLast => {
                 "every allocation up to the last record of the log recorded".into()
             }

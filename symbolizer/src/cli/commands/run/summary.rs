@@ -22,6 +22,9 @@ use crate::cli::output::{heading, say};
 
 /// Most lines of a table.
 const MOST: usize = 5;
+/// Resident bytes of another process that are worth a line, beyond those of the process with the
+/// most blocks.
+const NOTED: u64 = 32 << 20;
 
 /// Says where the files are, and which sites and processes hold, or allocated, the most.
 pub(super) fn show(
@@ -55,6 +58,9 @@ pub(super) fn show(
                 say::error(&Failure::Stdout(error));
             }
             say::table(&text);
+            if let Some(words) = mostly_resident(&profile) {
+                say::note(&words);
+            }
             if let Some(unrecorded) =
                 resident.and_then(|it| it.unrecorded(&profile, &records.before))
             {
@@ -191,6 +197,24 @@ fn largest(profile: &Profile) -> Option<&Part> {
     let peak = |part: &Part| part.peak.map_or(0.0, |peak| peak.bytes.to_f64());
     let larger = |a, b| if peak(b) > peak(a) { b } else { a };
     profile.parts.iter().reduce(larger)
+}
+
+/// Says which process had the most resident memory. `None`: the one with the most blocks had about
+/// as much. The memory of such a process is not malloc's.
+fn mostly_resident(profile: &Profile) -> Option<String> {
+    let resident = |part: &Part| part.most_resident;
+    let most = profile.parts.iter().max_by_key(|part| resident(part))?;
+    let (of_blocks, of_most) = (resident(largest(profile)?), resident(most));
+    let is_told = of_most > 2 * of_blocks && of_most - of_blocks > NOTED;
+    is_told.then(|| {
+        format!(
+            "the process with the most resident memory is {}: {}, of which blocks had {} at most; heapprof rss {} says where the rest is",
+            Printable(&most.run.process_name()),
+            Bytes(of_most as f64),
+            Bytes(most.peak.map_or(0.0, |peak| peak.bytes.to_f64())),
+            quoted(Path::new(&most.file))
+        )
+    })
 }
 
 /// Returns the profile of one of the processes. Blocks that it has from its parent are not in it.

@@ -12,6 +12,7 @@ use heapprof_symbolizer::{
 use serde::Serialize;
 
 use super::coarse_growth::{self, CoarseGrowth};
+use crate::cli::options::measure::not_known_by;
 use crate::cli::output::colour::TextStyle;
 use crate::cli::output::destination::Destination;
 use crate::cli::output::document::Head;
@@ -58,10 +59,7 @@ pub(crate) fn run(
         Some(by) => {
             // The past is kept by stack and size, lifetimes by stack.
             if by.divides_rows() || by == By::Size && shown.measure == Measure::Lifetime {
-                let what = format!(
-                    "--metric {} is not known by {by}; leave out one of them",
-                    shown.measure
-                );
+                let what = not_known_by(shown.measure, by);
                 return Err(Failure::Senseless(what));
             }
             let map = GroupMap::of(profile, symbols, by);
