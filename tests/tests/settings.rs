@@ -189,7 +189,8 @@ fn units_are_understood() {
         ("4K", 4096),
         ("2MiB", 2 << 20),
         ("1g", 1 << 30),
-        (" 512 KB ", 512 << 10),
+        (" 512 KB ", 512_000),
+        (" 512 KiB ", 512 << 10),
     ] {
         let ran = run_with("HEAPPROF_SAMPLE_INTERVAL", value);
         assert_eq!(ran.stderr, "", "{value}");
