@@ -153,13 +153,14 @@ fn signals_reach_the_program_once() {
         (libc::SIGUSR1, "USR1"),
         (libc::SIGUSR2, "USR2"),
     ] {
-        // bash runs the trap when its `sleep` ends. A second signal has time to come.
+        // The shell runs the trap when its `sleep` ends. A second signal has time to come. (bash,
+        // which decides by its child's end whether a SIGINT was meant for it, once ran none.)
         let script = format!(
-            "n=0; trap 'echo got {name}; n=$((n+1))' {name}; echo ready; \
-                              for i in {{1..200}}; do sleep 0.05; [ $n = 0 ] || break; done; \
+            "n=0; i=0; trap 'echo got {name}; n=$((n+1))' {name}; echo ready; \
+                              while [ $n = 0 ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done; \
                               for i in 1 2 3 4; do sleep 0.05; done; exit $n"
         );
-        let mut child = command(folder.path(), &["-q", "--", "bash", "-c", &script])
+        let mut child = command(folder.path(), &["-q", "--", "sh", "-c", &script])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
