@@ -494,6 +494,22 @@ fn the_site_that_made_the_peak_is_a_burst_though_it_takes_a_fifth_of_the_time() 
     assert!(text.contains("half of the time no more than"), "{text}");
 }
 
+/// A site that once had half of the program's most has a line, though it has nothing since.
+#[test]
+fn a_spike_beside_the_highest_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut spike = Vec::new();
+    let log = log_of(&folder, &mut |history, tick| match tick {
+        300 => spike.extend((0..200).map(|_| history.alloc(0, 64 * KIB, 0))),
+        1700 => spike.extend((0..300).map(|_| history.alloc(1, 64 * KIB, 0))),
+        400 | 1800 => spike.drain(..).for_each(|block| history.free(block)),
+        _ => {}
+    });
+    let (kinds, document) = verdicts(&log);
+    let expected = [(0, "varies".to_owned()), (1, "burst".to_owned())];
+    assert_eq!(kinds, expected.into(), "{document}");
+}
+
 /// A command that names a moment leads to the highest of its site, not of the program.
 #[test]
 fn the_command_of_a_site_that_rises_and_falls_leads_to_its_highest() {

@@ -407,8 +407,9 @@ impl SiteSum {
     /// Returns true if the site is known to have a good part of `most` bytes, the most of the
     /// program, at the end or in the second half, or to have had a larger part at any time.
     fn is_large(&self, conduct: &Conduct, most: f64) -> bool {
-        let is_late = self.in_use.value.max(conduct.mean) >= LARGE * most;
-        (is_late || conduct.highest >= HIGH * most) && conduct.is_known()
+        let is_late = self.in_use.value.max(conduct.mean) >= LARGE * most && conduct.is_known();
+        let is_highest_known = conduct.highest_error < conduct.highest / 2.0;
+        is_late || conduct.highest >= HIGH * most && is_highest_known
     }
 
     /// Returns the finding on a site whose blocks went while recording was stopped: its conduct up
