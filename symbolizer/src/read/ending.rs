@@ -4,18 +4,22 @@ use heapprof_format::{EndReason, Reader, Record};
 
 use crate::regular_file::RegularFile;
 
-/// Returns how a log that is not compressed ends. `None`: it says no end.
-pub fn end_of_file(file: &RegularFile) -> Option<EndReason> {
-    let map = file.map().ok()?;
-    let mut reader = Reader::of_last_frame(&map)?;
+/// Returns when and how a log ends, by its last frame. `None`: that frame says no end.
+pub(crate) fn end_of_log(bytes: &[u8]) -> Option<(u64, EndReason)> {
+    let mut reader = Reader::of_last_frame(bytes)?;
     let mut end = None;
     while let Ok(Some(record)) = reader.next_record() {
-        end = match record {
-            Record::End { reason, .. } => Some(reason),
-            _ => None,
-        };
+        if let Record::End { time_ns, reason } = record {
+            end = Some((time_ns, reason));
+        }
     }
     end
+}
+
+/// Returns how the log of a file ends. `None`: it says no end, or is compressed.
+pub fn end_of_file(file: &RegularFile) -> Option<EndReason> {
+    let map = file.map().ok()?;
+    end_of_log(&map).map(|(_, reason)| reason)
 }
 
 #[cfg(test)]

@@ -8,12 +8,13 @@
 //!
 //! So the earlier end costs a quarter of a reading. The log must begin with its first record.
 
-use heapprof_format::{ReadError, Reader, Record};
+use heapprof_format::{ReadError, Record};
 
 use crate::history::past_numbers::PastNumbers;
 use crate::history::temporary::Temporary;
 use crate::model::extras::WantedExtras;
 use crate::model::profile::Profile;
+use crate::read::ending::end_of_log;
 use crate::read::fold::Fold;
 use crate::read::labelled::{Labelled, LogPart};
 use crate::read::log::{RecordSink, Records};
@@ -61,7 +62,7 @@ impl<'a> Midway<'a> {
             part,
         };
         let mut midway = begin.clone();
-        let end_ns = end_of_log(bytes).unwrap_or(0);
+        let end_ns = end_of_log(bytes).map_or(0, |(time_ns, _)| time_ns);
         let late_ns = end_ns / 4 * 3;
         if late_ns > 0 {
             let (records, part) = (&mut midway.records, &mut midway.part);
@@ -91,18 +92,6 @@ impl<'a> Midway<'a> {
         self.part.account(self.records.account());
         Ok(self.part.finish())
     }
-}
-
-/// Returns the time that the last frame gives as the end; `None`: it gives none.
-fn end_of_log(bytes: &[u8]) -> Option<u64> {
-    let mut reader = Reader::of_last_frame(bytes)?;
-    let mut end_ns = None;
-    while let Ok(Some(record)) = reader.next_record() {
-        if let Record::End { time_ns, .. } = record {
-            end_ns = Some(time_ns);
-        }
-    }
-    end_ns
 }
 
 #[cfg(test)]
