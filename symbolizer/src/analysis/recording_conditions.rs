@@ -49,16 +49,12 @@ impl Profile {
             1 => " and 1 other program".into(),
             n => format!(" and {n} other programs"),
         };
-        let processes = match self.number_of_processes() {
-            1 => "1 process".to_owned(),
-            n => format!("{n} processes"),
-        };
-        format!("{name}{others}, {processes}")
+        format!("{name}{others}, {}", self.processes_in_words())
     }
 
-    /// Returns how many processes the parts are of. A process that executes another program has a
-    /// part for each program.
-    fn number_of_processes(&self) -> usize {
+    /// Returns the number of processes that the parts are of, in words. A process that executes
+    /// another program has a part for each program.
+    fn processes_in_words(&self) -> String {
         let mut last: HashMap<u32, u64> = HashMap::new();
         for Part { run, .. } in &self.parts {
             let start = last.entry(run.pid).or_default();
@@ -71,7 +67,10 @@ impl Profile {
                     .is_some_and(|&last| last > run.start_wall_ns)
         };
         let ended = self.parts.iter().filter(|part| !goes_on(&part.run));
-        ended.count()
+        match ended.count() {
+            1 => "1 process".to_owned(),
+            n => format!("{n} processes"),
+        }
     }
 
     /// For how long recording was stopped in what the numbers are about, in nanoseconds; of several
@@ -117,8 +116,8 @@ impl Profile {
                 false => "added up",
             };
             lines.push(format!(
-                "{how}: {} processes ({})",
-                self.number_of_processes(),
+                "{how}: {} ({})",
+                self.processes_in_words(),
                 self.processes()
             ));
         }
@@ -412,5 +411,36 @@ impl<'a> RecordingConditions<'a> {
             caveats: profile.caveats(),
             inherited_elsewhere: profile.account.inherited_elsewhere,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heapprof_format::{Process, Start};
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_executes_another_program_counts_once() {
+        let part = |pid, wall_ns, end| {
+            Part::joined(Process {
+                start: Start {
+                    pid,
+                    wall_ns,
+                    program: "/bin/sh".into(),
+                    ..Start::default()
+                },
+                end: Some(end),
+                ..Process::default()
+            })
+        };
+        let mut profile = Profile {
+            parts: vec![part(5, 1, EndReason::Exec), part(5, 2, EndReason::Exit)],
+            ..Profile::default()
+        };
+        assert!(profile.process_name().ends_with(", 1 process"));
+        // The log of the program that process 6 has executed is not read.
+        profile.parts.push(part(6, 3, EndReason::Exec));
+        assert!(profile.process_name().ends_with(", 2 processes"));
     }
 }
