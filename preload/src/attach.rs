@@ -257,8 +257,8 @@ fn begin(entered: &Entered, settings: Settings) -> Result<String, String> {
         let name = String::from_utf8_lossy(&name);
         let space = if name.is_empty() { "" } else { " " };
         return Err(format!(
-            "it cannot create its log{space}{name} in {}: the process has no such folder, or its \
-             user may not write there, or nobody may (a read-only file system): -o names another",
+            "it cannot create its log{space}{name} in {}: the process has no such folder, its \
+             user may not write there, or the file system is read-only; name another folder with -o",
             String::from_utf8_lossy(&folder)
         ));
     };

@@ -297,7 +297,7 @@ fn end_sample(address: usize) {
 
 impl FunctionTap {
     /// Returns a PC in the function.
-    pub(super) fn pc(&self) -> u64 {
+    fn pc(&self) -> u64 {
         self.entry + 1
     }
 

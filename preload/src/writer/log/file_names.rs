@@ -175,8 +175,7 @@ fn first_free(bases: impl Iterator<Item = Vec<u8>>) -> Result<(Vec<u8>, AppendFi
 
 /// Makes a file at a path. A relative path begins in the folder of the run, or if nothing can be
 /// made there (in a jail, with other rights), in the program's folder at its start: the program may
-/// change its folder, and so may its child before it is recorded. No other folder takes its place
-/// (Law 9).
+/// change its folder, and so may its child before it is recorded. No third folder is tried (Law 9).
 fn make_at<T>(
     settings: &Settings,
     path: &[u8],

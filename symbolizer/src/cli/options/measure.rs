@@ -169,6 +169,7 @@ impl clap::ValueEnum for SumArg {
         MeasureArg(self.0).to_possible_value()
     }
 }
+
 /// Says that a metric is not kept by a group, and what shows nearly the same.
 pub(crate) fn not_known_by(measure: Measure, by: By) -> String {
     let instead = match measure {

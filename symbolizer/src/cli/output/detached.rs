@@ -14,7 +14,7 @@ pub(crate) fn tell_end(pid: u32, ended: &DetachedRecording) {
     let log = match &ended.log {
         Some(log) => format!("log: {}", Printable(log)),
         None => {
-            "nothing was recorded of it, a copy of a process that heapprof was attached to".into()
+            "nothing was recorded: it is a copy of a process that heapprof was attached to".into()
         }
     };
     eprintln!(
