@@ -1,13 +1,13 @@
 /* Situation: a program takes all of its address space in blocks of one size, frees all of them, and
- * goes on with blocks of other sizes; three times over.
+ * goes on with blocks of other sizes; many times over.
  * A correct allocator serves the small blocks at once, and gives as many large ones as before.
  * If it is wrong: no small block is cut out of the freed ranges, and the program is refused memory
  * that it has given back.
  *
- *   memory_ran_out BYTES [MiB]     MiB: the address space that the program limits itself to
- *                                  (default: the limit that it has)
+ *   memory_ran_out BYTES ROUNDS [MiB]     MiB: the address space that the program limits itself
+ *                                         to (default: the limit that it has)
  *
- * Prints `ok small` and `blocks <first round> <second> <third>`.
+ * Prints `ok small` and `blocks <first round> <fewest> <last round>`.
  */
 #include "frames.h"
 
@@ -15,26 +15,29 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-enum { MOST = 1 << 17, ROUNDS = 3 };
+enum { MOST = 1 << 17 };
 static void *blocks[MOST];
 
 int main(int argc, char **argv)
 {
     size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 10) : 0;
-    if (bytes == 0)
+    int rounds = argc > 2 ? atoi(argv[2]) : 0;
+    if (bytes == 0 || rounds == 0)
         return 2;
-    if (argc > 2) {
+    if (argc > 3) {
         struct rlimit most = {0};
-        most.rlim_cur = most.rlim_max = strtoul(argv[2], NULL, 10) << 20;
+        most.rlim_cur = most.rlim_max = strtoul(argv[3], NULL, 10) << 20;
         if (setrlimit(RLIMIT_AS, &most) != 0)
             return 3;
     }
-    int counts[ROUNDS] = {0}, refused = 0;
-    for (int round = 0; round < ROUNDS; round++) {
+    int first = 0, fewest = MOST, last = 0, refused = 0;
+    for (int round = 0; round < rounds; round++) {
         int count = 0;
         while (count < MOST && (blocks[count] = malloc(bytes)) != NULL)
             count++;
-        counts[round] = count;
+        last = count;
+        first = round == 0 ? count : first;
+        fewest = count < fewest ? count : fewest;
         while (count > 0)
             free(blocks[--count]);
         for (size_t small = 16; small < 100000; small *= 2) {
@@ -53,6 +56,6 @@ int main(int argc, char **argv)
         printf("ok small\n");
     else
         printf("FAIL small: %d refused (expected 0)\n", refused);
-    printf("blocks %d %d %d\n", counts[0], counts[1], counts[2]);
+    printf("blocks %d %d %d\n", first, fewest, last);
     return refused != 0;
 }

@@ -27,10 +27,13 @@ hidden_jump! { "__wrap_mmap" => map }
 hidden_jump! { "madvise" => advise }
 hidden_jump! { "mprotect" => protect }
 
+/// Attempts to map memory at a place, before the kernel chooses.
+const MOST_ATTEMPTS: u32 = 24;
+
 static MADVISE: LibcFunction = LibcFunction::new(c"madvise");
 static MPROTECT: LibcFunction = LibcFunction::new(c"mprotect");
 
-/// mmap(2) with three differences. The mapping has a [place](sys::place_for) of ours, away from
+/// mmap(2) with three differences. The mapping has a [place](sys::take_place) of ours, away from
 /// what the program keeps free. The call falls back to a reserve if the kernel refuses. And it
 /// clears jemalloc's MAP_NORESERVE. With that flag the kernel grants more memory than exists. A
 /// program that glibc would refuse memory would then be killed later.
@@ -46,16 +49,22 @@ unsafe extern "C" fn map(
     offset: i64,
 ) -> *mut c_void {
     let flags = flags & !libc::MAP_NORESERVE;
-    let place = address.is_null().then(|| sys::take_place(len));
-    let address = place.map_or(address, |place| place.start as *mut c_void);
     let errno_before = errno::get();
-    // SAFETY: the caller's promise.
-    let mapping = unsafe { mapping_shims::map(address, len, protection, flags, file, offset) };
+    let map_at = |address: *mut c_void| {
+        // SAFETY: the caller's promise.
+        unsafe { mapping_shims::map(address, len, protection, flags, file, offset) }
+    };
+    let mapping = if address.is_null() {
+        map_at_place(len, map_at)
+    } else {
+        let mapping = map_at(address);
+        if mapping == address {
+            sys::count_place(address as u64, len);
+        }
+        mapping
+    };
     if mapping != libc::MAP_FAILED {
         return mapping;
-    }
-    if let Some(place) = place {
-        place.give_back();
     }
     match spare_arena::region_for(len) {
         Some(region) => {
@@ -63,6 +72,28 @@ unsafe extern "C" fn map(
             region
         }
         None => libc::MAP_FAILED,
+    }
+}
+
+/// Maps `len` bytes at the next place at which nothing is mapped. After some attempts the kernel
+/// chooses.
+fn map_at_place(len: usize, map_at: impl Fn(*mut c_void) -> *mut c_void) -> *mut c_void {
+    let mut attempt = 0;
+    loop {
+        let place = sys::take_place(len);
+        let mapping = map_at(place.start as *mut c_void);
+        if mapping == libc::MAP_FAILED {
+            place.give_back();
+            return mapping;
+        }
+        // Each step is longer than the last one: there may be many small mappings.
+        let is_elsewhere = mapping as u64 != place.start && attempt < MOST_ATTEMPTS;
+        if !is_elsewhere || !place.skip((len as u64) << attempt) {
+            return mapping;
+        }
+        // SAFETY: mapped just above, and no other code has the address.
+        unsafe { mapping_shims::unmap(mapping, len) };
+        attempt += 1;
     }
 }
 

@@ -11,6 +11,7 @@ use std::ffi::{c_int, c_void};
 
 use crate::arch::system_call::hidden_jump;
 use crate::os::libc_trampolines::LibcFunction;
+use crate::os::sys;
 
 hidden_jump! { "__wrap_mmap64" => map }
 #[cfg(feature = "attach")]
@@ -53,11 +54,11 @@ pub(crate) unsafe extern "C" fn map(
     unsafe { mmap(address, len, protection, flags, file, offset) }
 }
 
-/// munmap(2).
+/// munmap(2). The place of a mapping of ours is free again.
 ///
 /// # Safety
 /// As munmap(2).
-unsafe extern "C" fn unmap(address: *mut c_void, len: usize) -> c_int {
+pub(crate) unsafe extern "C" fn unmap(address: *mut c_void, len: usize) -> c_int {
     let Some(found) = MUNMAP.address() else {
         return -1;
     };
@@ -65,7 +66,11 @@ unsafe extern "C" fn unmap(address: *mut c_void, len: usize) -> c_int {
     let munmap: unsafe extern "C" fn(*mut c_void, usize) -> c_int =
         unsafe { std::mem::transmute(found) };
     // SAFETY: the caller's promise.
-    unsafe { munmap(address, len) }
+    let status = unsafe { munmap(address, len) };
+    if status == 0 {
+        sys::return_place(address as u64, len);
+    }
+    status
 }
 
 /// sbrk(2).

@@ -10,7 +10,6 @@ use std::fmt;
 
 pub(crate) use crate::arch::page::PAGE;
 use crate::arch::system_call::system_call;
-use memory::return_place;
 
 mod attachable;
 mod error_text;
@@ -20,6 +19,7 @@ mod mapped_file;
 mod memory;
 mod page_scan;
 mod path;
+mod places;
 mod process;
 mod random;
 mod signals;
@@ -34,7 +34,7 @@ pub(crate) use file::{File, Stat, stat_at, stat_of_target};
 pub(crate) use mapped_file::MappedFile;
 pub(crate) use memory::{
     Stack, address_space_is_limited, address_space_limit, can_map, is_readable, map_at, map_stack,
-    map_zeroed, own_mappings, place_for, places, protect, take_place, unmap_at, unshare,
+    map_zeroed, own_mappings, protect, unmap_at, unshare,
 };
 #[cfg(feature = "attach")]
 pub(crate) use memory::{map_block, unmap};
@@ -42,6 +42,7 @@ pub(crate) use page_scan::PAGEMAP_SCAN;
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };
+pub(crate) use places::{count_place, places, return_place, take_place};
 pub(crate) use process::{
     Scheduling, execve, exit_group, getpid, gettid, has_thread, list_threads, name_thread,
     robust_list, thread_name, threads,

@@ -15,7 +15,7 @@
 //!
 //! So all processes together leave at most one segment for each key, and these for a short time.
 
-use super::{Errno, place_for, syscall};
+use super::{Errno, syscall, take_place};
 use crate::os::clock;
 
 /// The first key: `hp`, and a number of ours. The last bits number the keys.
@@ -31,7 +31,7 @@ pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
     let id = make(len)?;
     // SAFETY: a new mapping, which the kernel refuses where something exists.
     let attach = |place| unsafe { syscall(libc::SYS_shmat, [id, place, 0, 0, 0, 0]) };
-    let address = attach(place_for(len)).or_else(|_| attach(0));
+    let address = attach(take_place(len).start).or_else(|_| attach(0));
     // From here on the last process to detach removes it; that may be the kernel, at our end.
     remove(id);
     address.map(|address| address as *mut u8)

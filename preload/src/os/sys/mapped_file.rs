@@ -1,6 +1,6 @@
 //! Mapped files: a file of which a part is read, such as that of a loaded module.
 
-use super::{File, place_for, return_place, syscall};
+use super::{File, return_place, syscall, take_place};
 
 /// A file that is mapped for reading, whole. Unmapped when dropped.
 pub(crate) struct MappedFile {
@@ -17,7 +17,7 @@ impl MappedFile {
             syscall(
                 libc::SYS_mmap,
                 [
-                    place_for(len),
+                    take_place(len).start,
                     len as u64,
                     libc::PROT_READ as u64,
                     libc::MAP_PRIVATE as u64,
@@ -47,6 +47,6 @@ impl Drop for MappedFile {
                 [self.address, self.len as u64, 0, 0, 0, 0],
             )
         };
-        return_place(self.address, self.len as u64);
+        return_place(self.address, self.len);
     }
 }

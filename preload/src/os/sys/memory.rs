@@ -3,101 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::{Errno, syscall};
-use crate::arch::page::{HUGE_PAGE, PAGE};
-
-/// Where our next mapping ends: we go downwards from [`START_BELOW`]. 0: there is none yet.
-static NEXT_END: AtomicU64 = AtomicU64::new(0);
-/// Our mappings begin so far below this library. Its own place is random.
-const START_BELOW: u64 = 64 << 30;
-/// Address space for our mappings. After it is used up, we begin again.
-const SPAN: u64 = 1 << 40;
-
-/// A place for a mapping of ours: an address, as a hint for the kernel; 0: none.
-#[derive(Clone, Copy)]
-pub(crate) struct MappingHint {
-    pub(crate) start: u64,
-    /// [`NEXT_END`] before this place was taken.
-    end_before: u64,
-}
-
-impl MappingHint {
-    /// Makes the place available again, if it is the last one: nothing is mapped there. Otherwise a
-    /// program without memory would spread its blocks over all places, and the allocator's map of
-    /// addresses would grow with each one.
-    pub(crate) fn give_back(self) {
-        let _ = NEXT_END.compare_exchange(
-            self.start,
-            self.end_before,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        );
-    }
-}
-
-/// Returns an address for a mapping of `len` bytes of ours, as a hint for the kernel; 0: none.
-pub(crate) fn place_for(len: usize) -> u64 {
-    take_place(len).start
-}
-
-/// Takes a place for a mapping of `len` bytes of ours.
-///
-/// Without a hint the kernel takes the highest gap that is large enough. That may be a gap which
-/// the program keeps free below a stack that grows (`MAP_GROWSDOWN`).
-pub(crate) fn take_place(len: usize) -> MappingHint {
-    let none = MappingHint {
-        start: 0,
-        end_before: 0,
-    };
-    // As the kernel aligns for its huge pages.
-    let alignment = if len as u64 >= HUGE_PAGE {
-        HUGE_PAGE
-    } else {
-        PAGE
-    };
-    let library = (&raw const NEXT_END) as u64 & !(HUGE_PAGE - 1);
-    let Some(highest) = library.checked_sub(START_BELOW) else {
-        return none;
-    };
-    let lowest = highest.saturating_sub(SPAN).max(HUGE_PAGE);
-    let below = |end: u64| {
-        let start = end.checked_sub(len as u64)? & !(alignment - 1);
-        (start >= lowest).then_some(start)
-    };
-    let mut end_before = NEXT_END.load(Ordering::Relaxed);
-    loop {
-        let from = if end_before == 0 { highest } else { end_before };
-        let Some(start) = below(from).or_else(|| below(highest)) else {
-            return none;
-        };
-        match NEXT_END.compare_exchange_weak(
-            end_before,
-            start,
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-        ) {
-            Ok(_) => return MappingHint { start, end_before },
-            Err(now) => end_before = now,
-        }
-    }
-}
-
-/// Returns the addresses of all places so far: those of the allocator's mappings and ours. Empty if
-/// there is no end to them, as after the address space was used up once.
-pub(crate) fn places() -> Range<u64> {
-    let end = NEXT_END.load(Ordering::Relaxed);
-    let library = (&raw const NEXT_END) as u64 & !(HUGE_PAGE - 1);
-    match library.checked_sub(START_BELOW) {
-        Some(highest) if end != 0 && end < highest => end..highest,
-        _ => 0..0,
-    }
-}
-
-/// Makes the place of a mapping available again that was unmapped, if it was the last one.
-pub(super) fn return_place(start: u64, len: u64) {
-    let end = start + len;
-    let _ = NEXT_END.compare_exchange(start, end, Ordering::Relaxed, Ordering::Relaxed);
-}
+use super::{Errno, return_place, syscall, take_place};
+use crate::arch::page::PAGE;
 
 /// Returns the process's limit on its address space, in bytes. `None`: there is no limit.
 pub(crate) fn address_space_limit() -> Option<u64> {
@@ -144,7 +51,7 @@ pub(crate) fn can_map(len: usize) -> bool {
     };
     // SAFETY: mapped just above, and no other code has the address.
     let _ = unsafe { syscall(libc::SYS_munmap, [memory as u64, len as u64, 0, 0, 0, 0]) };
-    return_place(memory as u64, len as u64);
+    return_place(memory as u64, len);
     true
 }
 
@@ -192,7 +99,7 @@ fn map_unlisted(len: usize) -> Option<*mut u8> {
         syscall(
             libc::SYS_mmap,
             [
-                place_for(len),
+                take_place(len).start,
                 len as u64,
                 (libc::PROT_READ | libc::PROT_WRITE) as u64,
                 (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
@@ -211,7 +118,7 @@ pub(crate) fn unmap(address: u64, len: usize) {
     let len = len.next_multiple_of(PAGE as usize);
     // SAFETY: the callers have mapped it, and nothing reads it any more.
     let _ = unsafe { syscall(libc::SYS_munmap, [address, len as u64, 0, 0, 0, 0]) };
-    return_place(address, len as u64);
+    return_place(address, len);
 }
 
 /// Maps `len` bytes of zeroed memory at that address. `None`: something is mapped there, or there
@@ -276,7 +183,7 @@ pub(crate) fn map_stack(len: usize) -> Option<Stack> {
         (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
     );
     let whole = len as u64 + GUARD;
-    let (place, none) = (place_for(whole as usize), libc::PROT_NONE as u64);
+    let (place, none) = (take_place(whole as usize).start, libc::PROT_NONE as u64);
     // SAFETY: a new anonymous mapping touches nothing that exists.
     let low =
         unsafe { syscall(libc::SYS_mmap, [place, whole, none, private, u64::MAX, 0]) }.ok()?;
@@ -308,7 +215,7 @@ impl Drop for Stack {
     fn drop(&mut self) {
         // SAFETY: mapped by `map_stack`; the owner drops it after the last use.
         let _ = unsafe { syscall(libc::SYS_munmap, [self.low, self.len, 0, 0, 0, 0]) };
-        return_place(self.low, self.len);
+        return_place(self.low, self.len as usize);
     }
 }
 
