@@ -274,3 +274,57 @@ fn what_has_no_sample_has_a_bound_and_no_error() {
     let document = json(&["top", "--json", &exact]);
     assert_eq!(document["standard_errors"]["in-use-bytes"], 0.0);
 }
+
+/// The peak has its time and its error, where it is well above what is in use. It is of the whole
+/// run, so a part of the run has none.
+#[test]
+fn the_head_tells_the_peak() {
+    let folder = tempfile::tempdir().unwrap();
+    let put = |name: &str, interval: u64, kept: usize| {
+        let mut log = crate::common::LogBuilder::new(interval);
+        log.begins(crate::common::processes::begin(name.len() as u32, interval));
+        let stack = log.stack(&[0x1101]);
+        let ids: Vec<_> = (0..100).map(|_| log.alloc(stack, 100_000)).collect();
+        for id in &ids[kept..] {
+            log.free(*id);
+        }
+        let path = crate::common::write(folder.path(), name, &log.end());
+        path.to_str().unwrap().to_owned()
+    };
+    let line = |text: &str| {
+        let mut lines = text.lines().filter(|line| line.starts_with("  peak "));
+        lines.next().map(str::to_owned)
+    };
+    let exact = put("exact.heaplog", 1, 10);
+    let text = ok(&["top", &exact]);
+    let expected = "  peak       9.5 MiB in use at ";
+    let found = line(&text).unwrap_or_default();
+    assert!(found.starts_with(expected), "{text}");
+    let peak = &json(&["top", "--json", &exact])["peak"];
+    assert_eq!(
+        (&peak["bytes"], &peak["error"]),
+        (&10e6.into(), &0.0.into())
+    );
+    let summary = &json(&["info", "--json", &exact])["peak"];
+    let exported = &json(&["export", "-f", "json", &exact])["peak"];
+    let timeline = &json(&["timeline", "--json", &exact])["peak"];
+    assert!(peak == summary && peak == exported && peak == timeline);
+
+    // Each sample stands for 563 KiB.
+    let sampled = ok(&["top", &put("sampled.heaplog", 524_288, 10)]);
+    let found = line(&sampled).unwrap_or_default();
+    assert!(found.contains("  peak       54.9 MiB ± 9."), "{found}");
+    for args in [
+        &["top", "--at", "1ms"][..],
+        &["top", "--focus", "."],
+        &["info", "--to", "150ms"],
+    ] {
+        let text = ok(&[args, &[&exact]].concat());
+        assert_eq!(line(&text), None, "{args:?}: {text}");
+    }
+    let kept = put("kept.heaplog", 1, 95);
+    assert_eq!(line(&ok(&["top", &kept])), None, "5 % above the end");
+    assert!(json(&["top", "--json", &kept])["peak"]["bytes"] == 10e6);
+    let both = ok(&["top", &exact, &put("another.heaplog", 1, 20)]);
+    assert_eq!(line(&both), None, "of several processes there is no sum");
+}

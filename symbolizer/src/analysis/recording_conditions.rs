@@ -7,11 +7,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use heapprof_core::Fixed;
 use heapprof_format::{Counter, EndReason, MemoryField};
 use serde::Serialize;
 
 use crate::model::fork_remark::{missing_from, remark_on};
 use crate::model::part::Part;
+use crate::model::peak::Peak;
 use crate::model::precision::Precision;
 use crate::model::printable::Printable;
 use crate::model::profile::Profile;
@@ -105,6 +107,13 @@ impl Profile {
             ));
         }
         lines
+    }
+
+    /// Returns the peak of a single process, if the numbers are of the whole run and nothing else.
+    pub fn peak_of_run(&self) -> Option<Peak> {
+        let is_whole = self.parts.is_empty() && self.selection().is_empty();
+        self.peak
+            .filter(|peak| is_whole && peak.bytes > Fixed::default())
     }
 
     /// The others of the circumstances.

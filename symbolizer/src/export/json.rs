@@ -15,6 +15,7 @@ use crate::model::amount::Amount;
 use crate::model::confidence::Confidence;
 use crate::model::measure::Measure;
 use crate::model::metric::{Metric, Numbers};
+use crate::model::peak::Peak;
 use crate::model::precision::Precision;
 use crate::model::printable::Json;
 use crate::model::profile::{Place, Profile};
@@ -36,6 +37,8 @@ struct Document<'a> {
     totals: Values,
     standard_errors: Errors,
     intervals: Intervals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak: Option<PeakValues>,
     #[serde(flatten)]
     circumstances: RecordingConditions<'a>,
     /// By the names of the command line; only for a log.
@@ -126,6 +129,26 @@ impl Intervals {
             confidence_percent: confidence.percent(),
             standard_errors: confidence.standard_errors(),
             unseen_bytes: profile.unseen_bytes(confidence),
+        }
+    }
+}
+
+/// When the most bytes were in use.
+#[derive(Serialize, Clone, Copy)]
+pub struct PeakValues {
+    time_ns: u64,
+    bytes: f64,
+    /// The standard error; `None`: it is not known.
+    error: Option<f64>,
+}
+
+impl PeakValues {
+    /// Those of a peak.
+    pub fn of(peak: Peak) -> Self {
+        PeakValues {
+            time_ns: peak.time_ns,
+            bytes: peak.bytes.to_f64(),
+            error: peak.error(),
         }
     }
 }
@@ -241,6 +264,7 @@ pub fn write(
         totals: profile.numbers().into(),
         standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, options.confidence),
+        peak: profile.peak_of_run().map(PeakValues::of),
         circumstances: RecordingConditions::of(profile),
         past: Past::all(profile, |measure| measure.of_all(profile)),
         counters: profile

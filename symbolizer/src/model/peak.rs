@@ -15,12 +15,19 @@ pub struct Peak {
     pub time_ns: u64,
     /// How many they were.
     pub bytes: Fixed,
+    /// The variance of this number; `None`: it is not known.
+    pub bytes_variance: Option<Fixed>,
     /// True if it was before what is kept of a log that rotates: which blocks these were, nobody
     /// knows any more.
     pub is_gone: bool,
 }
 
 impl Peak {
+    /// Returns the standard error of the bytes; `None`: it is not known.
+    pub fn error(&self) -> Option<f64> {
+        Some(self.bytes_variance?.to_f64().max(0.0).sqrt())
+    }
+
     /// As a cut.
     pub fn cut(&self) -> Cut {
         Cut::Record {

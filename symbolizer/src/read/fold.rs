@@ -620,6 +620,7 @@ impl Fold {
                 record: self.records,
                 time_ns: alloc.time_ns,
                 bytes: in_use,
+                bytes_variance: Some(self.ledger.total().in_use.bytes_variance_fixed()),
                 is_gone: false,
             };
         }

@@ -5,7 +5,7 @@ mod past;
 
 use std::io::{self, Write};
 
-use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
+use heapprof_symbolizer::export::json::{Errors, Intervals, PeakValues, Values};
 use heapprof_symbolizer::{
     By, Confidence, Count, Json, Limit, Measure, Metric, Profile, ReadRequest, RecordingConditions,
     Sites, Symbols, WantedExtras,
@@ -228,6 +228,8 @@ struct Document<'a> {
     totals: Values,
     standard_errors: Errors,
     intervals: Intervals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak: Option<PeakValues>,
     #[serde(flatten)]
     circumstances: RecordingConditions<'a>,
     #[serde(flatten)]
@@ -269,6 +271,7 @@ fn write_json(
         totals: profile.numbers().into(),
         standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, confidence),
+        peak: profile.peak_of_run().map(PeakValues::of),
         circumstances: RecordingConditions::of(profile),
         lines: JsonLines::of(by, lines.iter().map(json)),
     };

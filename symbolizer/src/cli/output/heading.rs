@@ -37,6 +37,9 @@ pub(crate) fn write_totals_at(
 /// Where a line of the heading goes on that is too wide.
 const INDENT: usize = 4;
 
+/// The peak has a line if it is so many times higher than what is in use.
+const NOTEWORTHY_PEAK: f64 = 1.1;
+
 fn write_lines(profile: &Profile, confidence: Confidence, out: &mut impl Write) -> io::Result<()> {
     let run = &profile.run;
     write!(out, "{}", Printable(&profile.process_name()))?;
@@ -99,6 +102,16 @@ fn write_lines(profile: &Profile, confidence: Confidence, out: &mut impl Write) 
             shown(bytes),
             shown(objects)
         )?;
+    }
+    if let Some(peak) = profile.peak_of_run()
+        && peak.bytes.to_f64() > numbers.in_use_bytes as f64 * NOTEWORTHY_PEAK
+    {
+        let bytes = Bytes(peak.bytes.to_f64());
+        let error = peak.error().filter(|&error| error > 0.0);
+        let half = error.map(|error| Bytes(error * confidence.standard_errors()));
+        let half = half.map_or(String::new(), |half| format!(" ± {half}"));
+        let seconds = peak.time_ns as f64 / 1e9;
+        writeln!(out, "  peak       {bytes}{half} in use at {seconds:.1} s")?;
     }
     writeln!(
         out,

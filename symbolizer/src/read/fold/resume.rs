@@ -69,6 +69,7 @@ impl Fold {
                 record: self.records,
                 time_ns: checkpoint.peak_ns,
                 bytes,
+                bytes_variance: None,
                 is_gone: true,
             };
         }

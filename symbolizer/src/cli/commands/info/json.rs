@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use heapprof_symbolizer::export::json::{Errors, Intervals, Values};
+use heapprof_symbolizer::export::json::{Errors, Intervals, PeakValues, Values};
 use heapprof_symbolizer::resolve::Identity;
 use heapprof_symbolizer::{
     By, Confidence, Coverage, CoverageShare, Health, Json, Metric, Profile, RecordingConditions,
@@ -21,6 +21,8 @@ struct Document<'a> {
     totals: Values,
     standard_errors: Errors,
     intervals: Intervals,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    peak: Option<PeakValues>,
     #[serde(flatten)]
     circumstances: RecordingConditions<'a>,
     run: RunFacts<'a>,
@@ -243,6 +245,7 @@ pub(super) fn write(
         totals: profile.numbers().into(),
         standard_errors: Errors::of_all(profile),
         intervals: Intervals::of(profile, confidence),
+        peak: profile.peak_of_run().map(PeakValues::of),
         circumstances: RecordingConditions::of(profile),
         run: run_facts(profile),
         samples: Samples {

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use heapprof_symbolizer::export::json::PeakValues;
 use heapprof_symbolizer::{By, Json, Profile, RecordingConditions, Timeline};
 use serde::Serialize;
 
@@ -17,7 +18,7 @@ struct Document<'a> {
     circumstances: RecordingConditions<'a>,
     duration_ns: u64,
     step_ns: u64,
-    peak: Option<Peak>,
+    peak: Option<PeakValues>,
     /// The time before detail, if the log rotated.
     #[serde(skip_serializing_if = "Option::is_none")]
     coarse: Option<coarse::Document<'a>>,
@@ -32,12 +33,6 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     groups: Option<&'a [String]>,
     steps: Vec<Step<'a>>,
-}
-
-#[derive(Serialize)]
-struct Peak {
-    time_ns: u64,
-    bytes: f64,
 }
 
 #[derive(Serialize)]
@@ -74,10 +69,7 @@ pub(super) fn write(
         peak: profile
             .peak
             .filter(|peak| peak.record > 0)
-            .map(|peak| Peak {
-                time_ns: peak.time_ns,
-                bytes: peak.bytes.to_f64(),
-            }),
+            .map(PeakValues::of),
         coarse: coarse.document(profile),
         peaks: peaks.iter().map(peaks::Peak::document).collect(),
         by: by.map(By::name),
