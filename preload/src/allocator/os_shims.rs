@@ -27,13 +27,10 @@ hidden_jump! { "__wrap_mmap" => map }
 hidden_jump! { "madvise" => advise }
 hidden_jump! { "mprotect" => protect }
 
-/// Attempts to map memory at a place, before the kernel chooses.
-const MOST_ATTEMPTS: u32 = 24;
-
 static MADVISE: LibcFunction = LibcFunction::new(c"madvise");
 static MPROTECT: LibcFunction = LibcFunction::new(c"mprotect");
 
-/// mmap(2) with three differences. The mapping has a [place](sys::take_place) of ours, away from
+/// mmap(2) with three differences. The mapping has a [place](sys::map_at_place) of ours, away from
 /// what the program keeps free. The call falls back to a reserve if the kernel refuses. And it
 /// clears jemalloc's MAP_NORESERVE. With that flag the kernel grants more memory than exists. A
 /// program that glibc would refuse memory would then be killed later.
@@ -55,7 +52,16 @@ unsafe extern "C" fn map(
         unsafe { mapping_shims::map(address, len, protection, flags, file, offset) }
     };
     let mapping = if address.is_null() {
-        map_at_place(len, map_at)
+        let map_near = |hint: u64| match map_at(hint as *mut c_void) {
+            libc::MAP_FAILED => Err(()),
+            mapping => Ok(mapping as u64),
+        };
+        // SAFETY: unmaps what it has mapped, and no other code has the address.
+        let unmap = |mapping| unsafe {
+            mapping_shims::unmap(mapping as *mut c_void, len);
+        };
+        sys::map_at_place(len, map_near, unmap)
+            .map_or(libc::MAP_FAILED, |mapping| mapping as *mut c_void)
     } else {
         let mapping = map_at(address);
         if mapping == address {
@@ -72,28 +78,6 @@ unsafe extern "C" fn map(
             region
         }
         None => libc::MAP_FAILED,
-    }
-}
-
-/// Maps `len` bytes at the next place at which nothing is mapped. After some attempts the kernel
-/// chooses.
-fn map_at_place(len: usize, map_at: impl Fn(*mut c_void) -> *mut c_void) -> *mut c_void {
-    let mut attempt = 0;
-    loop {
-        let place = sys::take_place(len);
-        let mapping = map_at(place.start as *mut c_void);
-        if mapping == libc::MAP_FAILED {
-            place.give_back();
-            return mapping;
-        }
-        // Each step is longer than the last one: there may be many small mappings.
-        let is_elsewhere = mapping as u64 != place.start && attempt < MOST_ATTEMPTS;
-        if !is_elsewhere || !place.skip((len as u64) << attempt) {
-            return mapping;
-        }
-        // SAFETY: mapped just above, and no other code has the address.
-        unsafe { mapping_shims::unmap(mapping, len) };
-        attempt += 1;
     }
 }
 

@@ -42,7 +42,8 @@ pub(crate) use page_scan::PAGEMAP_SCAN;
 pub(crate) use path::{
     getcwd, link, read_own_path, readlink, rename, rename_exchange, rename_new, unlink,
 };
-pub(crate) use places::{count_place, places, return_place, take_place};
+use places::take_place;
+pub(crate) use places::{count_place, map_at_place, places, return_place};
 pub(crate) use process::{
     Scheduling, execve, exit_group, getpid, gettid, has_thread, list_threads, name_thread,
     robust_list, thread_name, threads,

@@ -31,7 +31,11 @@ pub(crate) fn map_attachable(len: usize) -> Result<*mut u8, Errno> {
     let id = make(len)?;
     // SAFETY: a new mapping, which the kernel refuses where something exists.
     let attach = |place| unsafe { syscall(libc::SYS_shmat, [id, place, 0, 0, 0, 0]) };
-    let address = attach(take_place(len).start).or_else(|_| attach(0));
+    let place = take_place(len);
+    let address = attach(place.start).or_else(|_| {
+        place.give_back();
+        attach(0)
+    });
     // From here on the last process to detach removes it; that may be the kernel, at our end.
     remove(id);
     address.map(|address| address as *mut u8)

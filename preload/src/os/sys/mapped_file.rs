@@ -1,6 +1,7 @@
 //! Mapped files: a file of which a part is read, such as that of a loaded module.
 
-use super::{File, return_place, syscall, take_place};
+use super::memory::map_private;
+use super::{File, return_place, syscall};
 
 /// A file that is mapped for reading, whole. Unmapped when dropped.
 pub(crate) struct MappedFile {
@@ -12,21 +13,7 @@ impl MappedFile {
     /// Maps the file. `None`: it is empty, or cannot be mapped.
     pub(crate) fn of(file: &File) -> Option<MappedFile> {
         let len = usize::try_from(file.stat().ok()?.size).ok()?;
-        // SAFETY: a new mapping, which replaces nothing.
-        let address = unsafe {
-            syscall(
-                libc::SYS_mmap,
-                [
-                    take_place(len).start,
-                    len as u64,
-                    libc::PROT_READ as u64,
-                    libc::MAP_PRIVATE as u64,
-                    file.number(),
-                    0,
-                ],
-            )
-        }
-        .ok()?;
+        let address = map_private(len, libc::PROT_READ, 0, file.number()).ok()?;
         Some(MappedFile { address, len })
     }
 

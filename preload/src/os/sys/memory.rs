@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::{Errno, return_place, syscall, take_place};
+use super::{Errno, map_at_place, return_place, syscall};
 use crate::arch::page::PAGE;
 
 /// Returns the process's limit on its address space, in bytes. `None`: there is no limit.
@@ -94,22 +94,33 @@ pub(crate) fn map_block(len: usize) -> Option<*mut u8> {
 }
 
 fn map_unlisted(len: usize) -> Option<*mut u8> {
-    // SAFETY: a new anonymous mapping touches nothing that exists.
-    unsafe {
-        syscall(
-            libc::SYS_mmap,
-            [
-                take_place(len).start,
-                len as u64,
-                (libc::PROT_READ | libc::PROT_WRITE) as u64,
-                (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
-                u64::MAX,
-                0,
-            ],
-        )
-    }
-    .ok()
-    .map(|address| address as *mut u8)
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let address = map_private(len, protection, libc::MAP_ANONYMOUS, u64::MAX).ok()?;
+    Some(address as *mut u8)
+}
+
+/// Makes a private mapping at a place of ours: of the file with that descriptor, or of none.
+pub(super) fn map_private(
+    len: usize,
+    protection: i32,
+    more_flags: i32,
+    descriptor: u64,
+) -> Result<u64, Errno> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE | more_flags;
+    let map = |hint| {
+        let args = [
+            hint,
+            len as u64,
+            protection as u64,
+            flags as u64,
+            descriptor,
+            0,
+        ];
+        // SAFETY: a new mapping touches nothing that exists.
+        unsafe { syscall(libc::SYS_mmap, args) }
+    };
+    let unmap = |address| unmap_at(address, len);
+    map_at_place(len, map, unmap)
 }
 
 /// Unmaps memory of [`map_zeroed`] or [`map_block`] that no other code uses.
@@ -183,10 +194,8 @@ pub(crate) fn map_stack(len: usize) -> Option<Stack> {
         (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE) as u64,
     );
     let whole = len as u64 + GUARD;
-    let (place, none) = (take_place(whole as usize).start, libc::PROT_NONE as u64);
-    // SAFETY: a new anonymous mapping touches nothing that exists.
-    let low =
-        unsafe { syscall(libc::SYS_mmap, [place, whole, none, private, u64::MAX, 0]) }.ok()?;
+    let (none, anonymous) = (libc::PROT_NONE, libc::MAP_ANONYMOUS);
+    let low = map_private(whole as usize, none, anonymous, u64::MAX).ok()?;
     let stack = Stack {
         low,
         len: whole,

@@ -35,11 +35,14 @@ const SPAN: u64 = 1 << 40;
 /// one.
 const LEAF: u64 = 1 << 30;
 
+/// Attempts to map memory at a place, before the kernel chooses.
+const MOST_ATTEMPTS: u32 = 24;
+
 /// A place for a mapping of ours.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(super) struct Place {
     /// The address, as a hint for the kernel; 0: none.
-    pub(crate) start: u64,
+    pub(super) start: u64,
     len: u64,
     /// [`NEXT_END`] before this place was taken.
     end_before: u64,
@@ -48,7 +51,7 @@ pub(crate) struct Place {
 impl Place {
     /// Makes the place available again: nothing is mapped there. Otherwise a program without memory
     /// would spread its blocks over all places.
-    pub(crate) fn give_back(self) {
+    pub(super) fn give_back(self) {
         move_next_end(self.start, self.end_before);
         reduce_taken(self.len);
     }
@@ -56,7 +59,7 @@ impl Place {
     /// Gives the place up, because other memory is mapped there. The next place is `more` bytes
     /// lower. Returns false, and does nothing, before the first end of the window: then the other
     /// memory is not ours.
-    pub(crate) fn skip(self, more: u64) -> bool {
+    fn skip(self, more: u64) -> bool {
         let is_after = HAS_BEGUN_AGAIN.load(Ordering::Relaxed);
         if is_after {
             move_next_end(self.start, self.start.saturating_sub(more).max(1));
@@ -72,8 +75,29 @@ fn highest() -> u64 {
     library.saturating_sub(START_BELOW)
 }
 
+/// Maps `len` bytes at the next place at which nothing is mapped. After some attempts the kernel
+/// chooses. `map` maps that many bytes, with a hint, and `unmap` unmaps them.
+pub(crate) fn map_at_place<E>(
+    len: usize,
+    map: impl Fn(u64) -> Result<u64, E>,
+    unmap: impl Fn(u64),
+) -> Result<u64, E> {
+    let mut attempt = 0;
+    loop {
+        let place = take_place(len);
+        let mapping = map(place.start).inspect_err(|_| place.give_back())?;
+        let is_elsewhere = mapping != place.start && place.start != 0;
+        // Each step is longer than the last one: there may be many small mappings.
+        if !is_elsewhere || attempt == MOST_ATTEMPTS || !place.skip((len as u64) << attempt) {
+            return Ok(mapping);
+        }
+        unmap(mapping);
+        attempt += 1;
+    }
+}
+
 /// Takes a place for a mapping of `len` bytes of ours.
-pub(crate) fn take_place(len: usize) -> Place {
+pub(super) fn take_place(len: usize) -> Place {
     let len = (len as u64).next_multiple_of(PAGE);
     // As the kernel aligns for its huge pages.
     let alignment = if len >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
