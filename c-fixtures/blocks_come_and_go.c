@@ -1,26 +1,29 @@
-/* Situation: a program maps and unmaps large blocks, again and again.
- * A correct allocator maps them at addresses that it had before, or forgets those.
- * If it is wrong: its map of addresses grows with each block, and the process with it.
+/* Situation: a program allocates blocks and frees them, again and again.
+ * A correct allocator uses the same memory, or maps new memory at addresses that it had before.
+ * If it is wrong: the process grows, or the allocator's map of addresses.
  *
- *   blocks_come_and_go BLOCKS BYTES ROUNDS
+ *   blocks_come_and_go BLOCKS BYTES ROUNDS [written]
  *
- * Prints `resident KB <at the end>`.
+ * written: each page of a block is written, and the allocator keeps what is freed. Otherwise the
+ * freed memory is unmapped (malloc_trim) after each round.
+ *
+ * Prints `peak KB <resident at most>`.
  */
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 1000 };
-static void *volatile blocks[MOST];
+enum { MOST = 100000 };
+static char *volatile blocks[MOST];
 
-static long resident_kb(void)
+static long peak_kb(void)
 {
     char line[256];
     long kb = -1;
     FILE *status = fopen("/proc/self/status", "r");
     while (status != NULL && fgets(line, sizeof line, status) != NULL)
-        if (strncmp(line, "VmRSS:", 6) == 0)
+        if (strncmp(line, "VmHWM:", 6) == 0)
             kb = strtol(line + 6, NULL, 10);
     return kb;
 }
@@ -31,6 +34,7 @@ int main(int argc, char **argv)
         return 2;
     int count = atoi(argv[1]), rounds = atoi(argv[3]);
     size_t bytes = strtoul(argv[2], NULL, 10);
+    int is_written = argc > 4 && strcmp(argv[4], "written") == 0;
     if (count > MOST)
         return 2;
     for (int round = 0; round < rounds; round++) {
@@ -38,11 +42,14 @@ int main(int argc, char **argv)
             blocks[i] = malloc(bytes);
             if (blocks[i] == NULL)
                 return 1;
+            for (size_t at = 0; is_written && at < bytes; at += 4096)
+                blocks[i][at] = 1;
         }
         for (int i = 0; i < count; i++)
             free(blocks[i]);
-        malloc_trim(0); /* unmaps them */
+        if (!is_written)
+            malloc_trim(0);
     }
-    printf("resident KB %ld\n", resident_kb());
+    printf("peak KB %ld\n", peak_kb());
     return 0;
 }

@@ -7,16 +7,30 @@
  *   memory_ran_out BYTES ROUNDS [MiB]     MiB: the address space that the program limits itself
  *                                         to (default: the limit that it has)
  *
- * Prints `ok small` and `blocks <first round> <fewest> <last round>`.
+ * Prints `ok small`, `blocks <first round> <fewest> <last round>`, and `maps <at the end>`: the
+ * number of the process's mappings.
  */
 #include "frames.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 enum { MOST = 1 << 17 };
 static void *blocks[MOST];
+
+static int mappings(void)
+{
+    static char text[1 << 16];
+    int file = open("/proc/self/maps", O_RDONLY), count = 0;
+    ssize_t got;
+    while ((got = read(file, text, sizeof text)) > 0)
+        for (ssize_t i = 0; i < got; i++)
+            count += text[i] == '\n';
+    return count;
+}
 
 int main(int argc, char **argv)
 {
@@ -56,6 +70,7 @@ int main(int argc, char **argv)
         printf("ok small\n");
     else
         printf("FAIL small: %d refused (expected 0)\n", refused);
+    printf("maps %d\n", mappings());
     printf("blocks %d %d %d\n", first, fewest, last);
     return refused != 0;
 }

@@ -19,7 +19,8 @@ size_t _rjem_malloc_usable_size(void *);
 
 /* As in allocator/heap.rs. */
 #define PUBLIC __attribute__((visibility("default")))
-PUBLIC const char *_rjem_malloc_conf = "abort_conf:false,oversize_threshold:33554432";
+PUBLIC const char *_rjem_malloc_conf = 
+    "abort_conf:false,oversize_threshold:33554432,lg_extent_max_active_fit:32";
 enum { SMALLEST = 9 };
 static inline size_t bent(size_t size) { return size < SMALLEST ? SMALLEST : size; }
 

@@ -100,6 +100,8 @@ struct Exhaustion {
     mib: u64,
     /// The program sets the limit. Otherwise the limit exists from the start.
     by_itself: bool,
+    /// The number of mappings at the end is less.
+    most_maps: u64,
 }
 
 impl Exhaustion {
@@ -123,6 +125,14 @@ impl Exhaustion {
         });
         let counts: Vec<usize> = counts.unwrap();
         assert!(counts.iter().all(|n| n * 20 >= counts[0] * 19), "{what}");
+        let maps = ran
+            .stdout
+            .lines()
+            .find_map(|line| line.strip_prefix("maps "));
+        assert!(
+            maps.unwrap().parse::<u64>().unwrap() < self.most_maps,
+            "{what}"
+        );
         counts[0]
     }
 }
@@ -140,6 +150,7 @@ fn memory_that_was_freed_is_there_for_other_sizes() {
                         rounds: 3,
                         mib,
                         by_itself,
+                        most_maps: 10_000,
                     };
                     // As much as under Debian's jemalloc, but for our own memory.
                     let least = match (mib, bytes) {
@@ -165,14 +176,48 @@ fn addresses_are_used_again() {
             rounds: 200,
             mib: 100,
             by_itself: false,
+            most_maps: 200,
         };
         program.blocks(1 << 19);
     }
-    let options = ("_RJEM_MALLOC_CONF", "retain:false");
-    let ran = Run::fixture("blocks_come_and_go").args(["40", "1048576", "2000"]);
-    let ran = ran.env(options.0, options.1).prefix("t").run().well();
-    let kb = ran.stdout.trim().strip_prefix("resident KB ").unwrap();
-    assert!(kb.parse::<u64>().unwrap() < 20_000, "{}", ran.stdout);
+    let peak_kb = peak_kb_of(&["40", "1048576", "2000"], "retain:false");
+    assert!(peak_kb < 20_000, "{peak_kb}");
+}
+
+/// Under a limit, blocks do not become mappings of their own, of which the kernel allows some
+/// 65,000 in a process.
+#[test]
+fn a_block_is_no_mapping_of_its_own() {
+    for bytes in [40_000, 65_536, 100_000, 1_000_000] {
+        for by_itself in [false, true] {
+            let program = Exhaustion {
+                bytes,
+                rounds: 3,
+                mib: 600,
+                by_itself,
+                most_maps: 200,
+            };
+            program.blocks(0);
+        }
+    }
+}
+
+/// A program that frees all of its blocks, and allocates as many again, takes the same memory.
+#[test]
+fn freed_memory_is_used_again() {
+    // 200 MiB each time.
+    for (blocks, bytes) in [("4200", "50000"), ("3200", "65000"), ("700", "300000")] {
+        let peak_kb = peak_kb_of(&[blocks, bytes, "12", "written"], "");
+        assert!(peak_kb < 260 << 10, "{bytes}: {peak_kb}");
+    }
+}
+
+/// Runs blocks that come and go, and returns the most resident KB.
+fn peak_kb_of(args: &[&str], jemalloc_options: &str) -> u64 {
+    let run = Run::fixture("blocks_come_and_go").args(args).prefix("t");
+    let ran = run.env("_RJEM_MALLOC_CONF", jemalloc_options).run().well();
+    let kb = ran.stdout.trim().strip_prefix("peak KB ").unwrap();
+    kb.parse().unwrap()
 }
 
 /// SIGXFSZ, which the kernel sends with the error, would end the program. A log that cannot be made

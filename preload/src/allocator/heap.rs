@@ -4,7 +4,8 @@
 //! where glibc documents another behaviour (alignment of small blocks).
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
@@ -23,10 +24,13 @@ use crate::os::diagnostics;
 /// * `oversize_threshold:33554432`: by default jemalloc returns free ranges of 8 MiB and more to
 ///   the kernel at once, and each reuse costs page faults. With this threshold, smaller ranges
 ///   decay like all other pages (docs/lab-notes/jemalloc-options.md).
+/// * `lg_extent_max_active_fit:32`: by default jemalloc cuts no block out of a free range that is
+///   64 times larger, and maps new memory. A program that frees all of its blocks, and allocates
+///   as many again, would take as much new memory each time.
 #[unsafe(no_mangle)]
 #[used]
 static _rjem_malloc_conf: Options =
-    Options(c"abort_conf:false,oversize_threshold:33554432".as_ptr());
+    Options(c"abort_conf:false,oversize_threshold:33554432,lg_extent_max_active_fit:32".as_ptr());
 
 /// A `const char *` that a C library reads.
 #[repr(transparent)]
@@ -36,11 +40,15 @@ unsafe impl Sync for Options {}
 
 /// At boot: sends jemalloc's messages through our diagnostics, instead of to descriptor 2.
 pub(crate) fn redirect_messages() {
+    static HAS_FAILED: AtomicBool = AtomicBool::new(false);
     extern "C" fn print_message(_: *mut c_void, words: *const c_char) {
         // SAFETY: jemalloc passes a C string.
         let words = unsafe { CStr::from_ptr(words) }.to_bytes();
         if words.starts_with(b"<jemalloc>: Failed to allocate") {
             return; // jemalloc continues, and the caller gets a null
+        }
+        if words.starts_with(b"<jemalloc>: Error in munmap") && HAS_FAILED.swap(true, Relaxed) {
+            return; // the process has too many mappings, and this one is as good as the last
         }
         // Allocates nothing: jemalloc may hold its locks.
         diagnostics::put_notice(format_args!("{}", words.trim_ascii().escape_ascii()));

@@ -128,8 +128,11 @@ hidden_functions! {
 hidden_jump! { "secure_getenv" => jemalloc_options }
 
 /// Options for a limited address space: one arena, no extra page for a large block, and no address
-/// space that is kept after it was unmapped.
-const FRUGAL: &CStr = c"narenas:1,cache_oblivious:false,retain:false";
+/// space that is kept after it was unmapped. Large blocks have the sizes of classes. Otherwise
+/// jemalloc has a rest of some pages beside each one, and if it unmaps the rests, each block is a
+/// mapping of its own. The kernel allows some 65,000 of them.
+const FRUGAL: &CStr =
+    c"narenas:1,cache_oblivious:false,retain:false,disable_large_size_classes:false";
 
 /// Returns these options followed by `value`, which takes precedence. `None`: the text is too long.
 fn frugal_with(value: &[u8]) -> Option<*const c_char> {

@@ -1,14 +1,14 @@
 //! Reclaim: a second attempt of an allocation that found no memory, after unused memory was
 //! returned.
 //!
-//! jemalloc keeps freed ranges for some ten seconds, and cuts no small block out of a range that is
-//! many times larger (`lg_extent_max_active_fit`). If the address space is limited (`ulimit -v`), a
-//! program that has freed everything would meanwhile be refused small blocks. So every call of
-//! jemalloc that returns null is repeated here. Returned ranges serve blocks of any size.
+//! jemalloc keeps freed ranges for some ten seconds, each in the arena that it is of, and in the
+//! caches of threads. If the address space is limited (`ulimit -v`), a program that has freed
+//! everything could meanwhile be refused a block. So every call of jemalloc that returns null is
+//! repeated here. Returned ranges serve blocks of any size.
 //!
 //! A returned range keeps its address space, because jemalloc maps more than it needs, and retains
-//! the rest. Under a limit these rests fit no large block, and are missing. So under a limit, the
-//! last attempt is made after retained ranges were unmapped.
+//! the rest. Under a small limit these rests fit no large block, and are missing. So under such a
+//! limit, the last attempt is made after retained ranges were unmapped.
 //!
 //! `mallctl` cannot be used: its first call needs memory itself.
 
@@ -20,6 +20,11 @@ use tikv_jemalloc_sys as sys;
 use crate::allocator::{bins, layout};
 use crate::os::backoff::{self, Backoff};
 use crate::os::{errno, memory_limits};
+
+/// The largest limit of the address space, in bytes, under which retained ranges are unmapped.
+/// Under a larger one they are a small part, but so many that each block between them would be a
+/// mapping of its own. The kernel allows some 65,000 mappings.
+const SMALL_LIMIT: u64 = 256 << 20;
 
 /// Calls jemalloc's malloc, twice if need be.
 ///
@@ -53,7 +58,7 @@ pub(crate) fn retry(size: usize, attempt: impl Fn() -> *mut c_void) -> *mut c_vo
         return_unused();
         ptr = attempt();
     }
-    if ptr.is_null() && memory_limits::of_address_space().is_some() {
+    if ptr.is_null() && memory_limits::of_address_space().is_some_and(|it| it <= SMALL_LIMIT) {
         unmap_retained();
         ptr = attempt();
     }

@@ -168,7 +168,7 @@ extern "C" fn sample_deferred(
             let site = CallSite { entry, here: *here };
             record(entered, session, site, *block, interval, old);
         }
-        if session_start::is_awaited() {
+        if session_start::is_awaited() && phase::is_recording() {
             begin_session(entered, *here);
         }
         if verdict != Verdict::Undecided {

@@ -165,7 +165,7 @@ static STACK: AtomicPtr<sys::Stack> = AtomicPtr::new(std::ptr::null_mut());
 static STACK_OWNER: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the lowest address of a stack of ours for the thread, with a guard page below it. libc
-/// would map one in a gap that the program may keep free (`sys::map_at_place`). `None`: libc maps it
+/// would map one in a gap that the program may keep free (`os/sys/places.rs`). `None`: libc maps it
 /// nevertheless. That is always so over musl, which puts a thread's descriptor elsewhere if the
 /// stack is not its own, where [`stack_bounds::learn`] does not find it.
 fn own_stack(bytes: usize) -> Option<*mut u8> {
