@@ -610,20 +610,18 @@ int main(void)
     }
 }
 
-/// Symbols that are only in a file of debug information, which its build-id names.
-#[test]
-fn an_allocator_whose_symbols_are_in_a_debug_file_is_recorded() {
-    const SOURCE: &str = r#"
+/// A program with an allocator of ten blocks, four of which are freed.
+const OWN_ALLOCATOR: &str = r#"
 #include <stddef.h>
 static char memory[1 << 16];
 static size_t used;
-__attribute__((noinline)) static void *own_mallocx(size_t size, int flags)
+__attribute__((noinline)) void *own_mallocx(size_t size, int flags)
 {
     size_t at = used;
     used += (size + 15 + (size_t)flags) & ~(size_t)15;
     return memory + at;
 }
-__attribute__((noinline)) static void own_dallocx(void *block, int flags)
+__attribute__((noinline)) void own_dallocx(void *block, int flags)
 {
     if (block == memory) used = (size_t)flags;
     if (block == memory + 1) used = 1;
@@ -636,12 +634,31 @@ int main(void)
     return 0;
 }
 "#;
+
+/// Symbols of a stripped program that exports its functions.
+#[test]
+fn an_allocator_that_is_exported_alone_is_recorded() {
+    let source = tempfile::tempdir().unwrap();
+    let path = source.path().join("own.c");
+    std::fs::write(&path, OWN_ALLOCATOR).unwrap();
+    let path = path.display().to_string();
+    let run = linked(&["-x", "c", "-O1", "-rdynamic", "-s", &path]);
+    let ran = run.interval(1).prefix("t").run().well();
+    let log = ran.log().whole();
+    let blocks = log.blocks_of(999);
+    let in_use = blocks.iter().filter(|block| block.in_use).count();
+    assert_eq!((blocks.len(), in_use), (10, 6), "{}", ran.stderr);
+}
+
+/// Symbols that are only in a file of debug information, which its build-id names.
+#[test]
+fn an_allocator_whose_symbols_are_in_a_debug_file_is_recorded() {
     if !may_mount() {
         return;
     }
     let source = tempfile::tempdir().unwrap();
     let path = source.path().join("own.c");
-    std::fs::write(&path, SOURCE).unwrap();
+    std::fs::write(&path, OWN_ALLOCATOR).unwrap();
     let path = path.display().to_string();
     let flags = ["-x", "c", "-O1", "-Wl,--build-id=0x00c0ffee", &path];
     let run = linked(&flags);

@@ -156,6 +156,13 @@ impl Run {
         own.into_iter().chain(inside.filter(is_other)).collect()
     }
 
+    /// Returns the files of the allocators inside of the program that were recorded, as the program
+    /// opened them.
+    pub fn tapped_files(&self) -> impl Iterator<Item = &str> {
+        let names = self.tapped.iter().map(|what| name_of_tapped(what));
+        names.filter_map(|name| Some(name.split_once(" in ")?.1))
+    }
+
     /// Returns true if libc's allocator alone serves the program. Its mappings are not recorded.
     pub(crate) fn keeps_libc_allocator(&self) -> bool {
         let name = self.allocator.rsplit('/').next().unwrap_or_default();

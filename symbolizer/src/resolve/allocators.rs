@@ -20,6 +20,8 @@ const FUNCTIONS: [&str; 9] = [
 
 /// jemalloc's own function, behind whatever prefix it was built with (`je_arrow_private_mallocx`).
 const SUFFIX: &str = "mallocx";
+/// Another one, which a function of a program that happens to end so has not beside it.
+const SECOND_SUFFIX: &str = "dallocx";
 
 /// Returns true if a function of that name is an allocator's.
 pub fn is_of_an_allocator(function: &str) -> bool {
@@ -43,12 +45,17 @@ pub fn is_tapped(function: &str) -> bool {
 
 /// The name of an allocator's function that the file defines.
 pub(super) fn allocator_in(file: &object::File<'_>) -> Option<String> {
-    let symbols = file.symbols().chain(file.dynamic_symbols());
-    let mut names = symbols
-        .filter(|symbol| symbol.is_definition())
-        .filter_map(|symbol| symbol.name().ok());
-    names
-        .find(|name| is_of_an_allocator(name))
+    let names = || {
+        let symbols = file.symbols().chain(file.dynamic_symbols());
+        let defined = symbols.filter(|symbol| symbol.is_definition());
+        defined.filter_map(|symbol| symbol.name().ok())
+    };
+    let is_confirmed = |name: &str| match name.strip_suffix(SUFFIX) {
+        Some(prefix) => names().any(|it| it.strip_prefix(prefix) == Some(SECOND_SUFFIX)),
+        None => true,
+    };
+    names()
+        .find(|name| is_of_an_allocator(name) && is_confirmed(name))
         .map(str::to_owned)
 }
 

@@ -63,13 +63,13 @@ pub(super) fn for_each_allocator(
     let Some(file) = file.and_then(|file| MappedFile::of(&file)) else {
         return;
     };
-    let is_wanted = has_signature || owns_malloc || loads || maps || !named.is_empty();
     let debug_file = match ElfSymbols::full(file.bytes()) {
         Some(_) => None,
         None => elf_symbols::debug_file(file.bytes()),
     };
     let debug_file = debug_file.as_ref().map_or(&[][..], MappedFile::bytes);
-    let dynamic = || ElfSymbols::dynamic(file.bytes()).filter(|_| is_wanted);
+    // A stripped library may still export its allocator's functions, under any prefix.
+    let dynamic = || ElfSymbols::dynamic(file.bytes());
     let full = ElfSymbols::full(file.bytes()).or_else(|| ElfSymbols::full(debug_file));
     let Some(symbols) = full.or_else(dynamic) else {
         return;
