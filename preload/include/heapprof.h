@@ -95,7 +95,8 @@ void heapprof_label_pop(void) HEAPPROF_WEAK;
  * blocks. To leave out the first, pause the thread (heapprof_thread_pause) around the pool's own
  * calls. */
 
-/* The pool has given out size bytes at ptr. */
+/* The pool has given out size bytes at ptr. If it gave out that address before, the earlier block
+ * has ended: a pool may take back all of its blocks at once, without a report. */
 void heapprof_alloc(void *ptr, size_t size) HEAPPROF_WEAK;
 
 /* The pool takes back the block at ptr. Call it before the pool can give the memory out again. */

@@ -31,7 +31,11 @@ fn fit(size: usize) -> Fit {
 }
 
 extern "C-unwind" fn alloc_called_from(ptr: *mut c_void, size: usize, sp: *const u64, bp: u64) {
-    if ptr.is_null() || early_heap::is_active() || sample::passes(size) {
+    if ptr.is_null() || early_heap::is_active() {
+        return;
+    }
+    end(number(ptr));
+    if sample::passes(size) {
         return;
     }
     // SAFETY: the exported function passed its own registers.
@@ -47,7 +51,12 @@ extern "C-unwind" fn alloc_called_from(ptr: *mut c_void, size: usize, sp: *const
 /// Any address may be passed.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn heapprof_free(ptr: *mut c_void) {
-    let number = number(ptr);
+    end(number(ptr));
+}
+
+/// Records the end of the sample of that number, if there is one. A pool that gives out an address
+/// again has taken back the block that was there: it may be emptied at once, without a report.
+fn end(number: *mut c_void) {
     if sampled_blocks::may_be_sampled(number) {
         sample::on_free(number);
     }
@@ -73,17 +82,18 @@ extern "C-unwind" fn realloc_called_from(
     if new.is_null() || early_heap::is_active() {
         return;
     }
-    let old = number(old);
+    let (old, new) = (number(old), number(new));
     let taken = match sampled_blocks::may_be_sampled(old) {
         true => sampled_blocks::take(old),
         false => None,
     };
     let old = taken.map_or(OldSample::None, OldSample::Taken);
+    end(new);
     if sample::passes(size) {
         return old.end(new);
     }
     // SAFETY: the exported function passed its own registers.
     let here = unsafe { WalkStart::caller(sp, bp) };
     let entry = entry!(heapprof_realloc);
-    sample::on_reallocation(entry, number(new), size, fit(size), here, old);
+    sample::on_reallocation(entry, new, size, fit(size), here, old);
 }

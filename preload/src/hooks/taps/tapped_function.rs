@@ -120,6 +120,7 @@ unsafe extern "C-unwind" fn allocation_is_due(
     };
     // The old block of a resize is not sampled: the check has asked the Bloom filter.
     let fit = tap.fit(block, size);
+    end_unseen(block);
     sample::on_allocation(tap.pc(), block as *mut c_void, size, fit, here);
     answer
 }
@@ -275,15 +276,25 @@ fn note_unseen_blocks(function: &CStr) {
     }
 }
 
+/// True after blocks were freed which no table knows by their allocator.
+static HAS_UNSEEN_FREES: AtomicBool = AtomicBool::new(false);
+
 /// Tells once that blocks are freed which no table knows by their allocator.
 #[cold]
 fn note_unseen_frees(function: &CStr) {
-    static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    if !IS_TOLD.swap(true, Ordering::Relaxed) {
+    if !HAS_UNSEEN_FREES.swap(true, Ordering::Relaxed) {
         diagnostics::put_notice(format_args!(
-            "{} frees blocks at once, which are not known here: they are shown as in use",
+            "{} frees blocks at once, which are not known here: they are shown as in use, until a sampled block has the same address",
             function.to_string_lossy()
         ));
+    }
+}
+
+/// Before a new block is recorded: records the end of an earlier one at that address, whose end was
+/// not seen.
+fn end_unseen(block: usize) {
+    if HAS_UNSEEN_FREES.load(Ordering::Relaxed) {
+        end_sample(block);
     }
 }
 
@@ -322,6 +333,7 @@ impl FunctionTap {
             return;
         }
         let (ptr, fit) = (block as *mut c_void, self.fit(block, size));
+        end_unseen(block);
         sample::on_allocation(self.pc(), ptr, size, fit, here);
     }
 
