@@ -58,7 +58,11 @@ fn blocks_of_a_pool_are_recorded_beside_those_of_malloc() {
             (blocks.len(), in_use)
         };
         assert_eq!(count(823_296), (1, 0), "the pool itself");
-        assert_eq!(count(333), (200, 72), "25 and one ended where others were given out");
+        assert_eq!(
+            count(333),
+            (200, 72),
+            "25 and one ended where others were given out"
+        );
         assert_eq!((count(888), count(999)), ((50, 50), (1, 1)));
         assert_eq!(count(444), (1, 1));
         assert_eq!(count(555), (1, 1));
@@ -95,4 +99,25 @@ int main(void)
     // 25.6 MB at one sample in 16 KiB: 1,562 samples, a standard error of 2.5 %.
     let error = numbers.in_use_bytes as f64 / 25_600_000.0 - 1.0;
     assert!(error.abs() < 0.13, "{numbers:?}");
+}
+
+/// A reading of a huge block's pages ends when the end of the process waits for the log.
+#[test]
+fn a_block_of_a_terabyte_costs_no_log() {
+    const HUGE: &str = r#"
+#include "heapprof.h"
+static char memory[100000];
+int main(void)
+{
+    for (int at = 0; at < 1000; at++)
+        HEAPPROF_ALLOC(memory + at * 99, 99);
+    HEAPPROF_ALLOC(memory + sizeof memory - 1, (size_t)1 << 40);
+    return 0;
+}
+"#;
+    let include = format!("-I{}", repository().join("preload/include").display());
+    let run = Run::compiled("huge", HUGE, &[&include, "-O1"]);
+    let log = run.interval(1).prefix("t").run().well().log().whole();
+    assert_eq!(log.blocks_of(99).len(), 1000);
+    assert_eq!(log.blocks_of(1 << 40).len(), 1);
 }
