@@ -286,7 +286,7 @@ fn settings_if_recording(
             path => path.to_vec(),
         };
         diagnostics::put_notice_for_next_log(format_args!(
-            "{} allocates through {} of another allocator; those blocks are not recorded (malloc still is)",
+            "{} calls {}, a function of an allocator's own: such calls are not recorded (malloc and free are)",
             String::from_utf8_lossy(&caller),
             function.to_string_lossy()
         ));

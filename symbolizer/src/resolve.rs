@@ -66,7 +66,7 @@ mod symtab;
 mod usable;
 mod vdso;
 
-pub use allocators::{is_of_an_allocator, is_tapped};
+pub use allocators::{is_of_an_allocator, is_tapped, stripped_allocator};
 pub use debuginfod::{Debuginfod, DebuginfodSettings, FetchAccount, Fetching};
 pub use demangle::demangle;
 pub(crate) use frame::MOST_INLINED;

@@ -77,3 +77,49 @@ fn an_allocator_in_a_library_is_told_and_its_memory_stands_beside_the_total() {
         );
     }
 }
+
+/// Takes blocks of a mapping by a function that has no name in the file, beside a message of
+/// jemalloc's.
+const STRIPPED: &str = r#"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+__attribute__((noinline)) static void *take(size_t size)
+{
+    static const char failure[] = "<jemalloc>: Error in mmap()";
+    void *block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (block == MAP_FAILED)
+        _exit(write(2, failure, sizeof failure) != 0);
+    return memset(block, 1, size);
+}
+void *keeps[2];
+void keep(void)
+{
+    keeps[0] = malloc(20001);
+    keeps[1] = take(64 << 20);
+}
+"#;
+
+#[test]
+fn an_allocator_in_a_stripped_library_is_told_by_its_messages() {
+    let run = Run::compiled("program", PROGRAM, &["-w", "-ldl"]);
+    fs::write(run.folder().join("other.c"), STRIPPED).expect("a file");
+    let made = Command::new("gcc")
+        .args([
+            "-O1",
+            "-shared",
+            "-fPIC",
+            "-s",
+            "-o",
+            "libother.so",
+            "other.c",
+        ])
+        .current_dir(run.folder())
+        .status();
+    assert!(made.expect("gcc").success());
+    let ran = run.interval(1).prefix("t").run().well();
+    let read = Run::heapprof().arg("top").arg(ran.log_path()).run().well();
+    let told = "libother.so brings an allocator of its own (jemalloc, by its messages)";
+    assert!(read.stderr.contains(told), "{}", read.stderr);
+}

@@ -43,15 +43,22 @@ pub(crate) fn owner_of_malloc(entered: &Entered, ours: u64) -> MallocOwner {
     MallocOwner::Other(file_of(found).filter(|path| path.contains(".so")))
 }
 
-/// Allocators with functions that cannot be interposed, because their arguments are more than a
-/// size. Each entry has the beginning of the file's name, and the function that every caller needs.
-const FOREIGN_FUNCTIONS: [(&[u8], &CStr); 3] = [
+/// Functions of allocators' own that are not interposed. Each entry has the beginning of the file's
+/// name, and a function of which every caller needs one.
+const FOREIGN_FUNCTIONS: [(&[u8], &CStr); 10] = [
     (b"libjemalloc", c"mallocx"),
+    (b"libjemalloc", c"dallocx"),
+    (b"libjemalloc", c"sdallocx"),
     (b"libmimalloc", c"mi_malloc"),
+    (b"libmimalloc", c"mi_new"),
+    (b"libmimalloc", c"mi_new_n"),
+    (b"libmimalloc", c"mi_free"),
     (b"libtcmalloc", c"tc_malloc"),
+    (b"libtcmalloc", c"tc_new"),
+    (b"libtcmalloc", c"tc_free"),
 ];
 
-/// Returns a file that allocates by another allocator's own functions, and such a function. The
+/// Returns a file that calls an allocator's own functions, and such a function. The
 /// file's name is empty for the program itself. Called at boot.
 pub(crate) fn caller_of_foreign_function() -> Option<(&'static CStr, &'static CStr)> {
     FOREIGN_FUNCTIONS.iter().find_map(|&(library, function)| {

@@ -145,6 +145,16 @@ fn name_of_tapped(what: &str) -> &str {
     what.rsplit_once(" (").map_or(what, |(name, _)| name)
 }
 
+/// Returns true if a module of that path was opened as `file`, which may be relative.
+fn is_of(file: &str, path: &str) -> bool {
+    let plain = |path: &str| {
+        let parts = path.split('/').filter(|&part| part != ".");
+        parts.collect::<Vec<_>>().join("/")
+    };
+    let (file, path) = (plain(file), plain(path));
+    path == file || !file.starts_with('/') && path.ends_with(&format!("/{file}"))
+}
+
 impl Run {
     /// Returns the names of the allocators whose free pages nobody tells: the one that served the
     /// program in place of heapprof's, and those inside of the program.
@@ -156,11 +166,13 @@ impl Run {
         own.into_iter().chain(inside.filter(is_other)).collect()
     }
 
-    /// Returns the files of the allocators inside of the program that were recorded, as the program
-    /// opened them.
-    pub fn tapped_files(&self) -> impl Iterator<Item = &str> {
+    /// Returns the names of the allocators in the module of that path that were recorded.
+    pub fn tapped_in(&self, path: &str) -> impl Iterator<Item = &str> {
         let names = self.tapped.iter().map(|what| name_of_tapped(what));
-        names.filter_map(|name| Some(name.split_once(" in ")?.1))
+        let parts = names.filter_map(|name| name.split_once(" in "));
+        parts
+            .filter(move |(_, file)| is_of(file, path))
+            .map(|(name, _)| name)
     }
 
     /// Returns true if libc's allocator alone serves the program. Its mappings are not recorded.
@@ -376,6 +388,27 @@ impl Ending {
             }
             Ending::Running => "still runs",
             Ending::Snapshot => "a dump: the heap at one moment",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of;
+
+    #[test]
+    fn a_module_may_be_opened_by_a_relative_path() {
+        let path = "/srv/app/./plug.so";
+        for file in [
+            "/srv/app/./plug.so",
+            "/srv/app/plug.so",
+            "./plug.so",
+            "app/plug.so",
+        ] {
+            assert!(is_of(file, path), "{file}");
+        }
+        for file in ["/srv/app/plug.so.1", "./lug.so", "/app/plug.so"] {
+            assert!(!is_of(file, path), "{file}");
         }
     }
 }

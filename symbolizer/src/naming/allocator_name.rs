@@ -33,7 +33,8 @@ pub(crate) fn allocator_of(profile: &Profile, symbols: &Symbols, stack: u32) -> 
         .unwrap_or_default();
     match profile.module_of(place) {
         Some(module) if !module.is_profiler() => {
-            format!("{} in {}", kind_of(&function), module.path)
+            let kind = kind_of(&function).or_else(|| kind_tapped_in(profile, &module.path));
+            format!("{} in {}", kind.unwrap_or("allocator"), module.path)
         }
         _ if function.starts_with("heapprof_") => "reported by the program".into(),
         _ => (profile.run.allocator_in_words()).unwrap_or_else(|| UNKNOWN.into()),
@@ -64,8 +65,17 @@ pub fn name_arenas(profile: &mut Profile, symbols: &Symbols) {
     profile.mappings.lines = lines;
 }
 
+/// Returns the kind of the only allocator that was tapped in the module of that path.
+fn kind_tapped_in(profile: &Profile, path: &str) -> Option<&'static str> {
+    let kinds = ["jemalloc", "mimalloc", "tcmalloc", "snmalloc"];
+    let mut tapped = profile.run.tapped_in(path);
+    let only = tapped.find_map(|name| kinds.into_iter().find(|&kind| kind == name));
+    let another = tapped.find(|name| kinds.contains(name));
+    only.filter(|_| another.is_none())
+}
+
 /// Returns the kind of an allocator that has that function (`preload/src/hooks/taps/functions.rs`).
-fn kind_of(function: &str) -> &'static str {
+fn kind_of(function: &str) -> Option<&'static str> {
     const KINDS: [(&str, &str); 3] = [
         ("mi_", "mimalloc"),
         ("tc_", "tcmalloc"),
@@ -79,9 +89,11 @@ fn kind_of(function: &str) -> &'static str {
     };
     let known = KINDS.iter().find(|(begin, _)| is_of(begin));
     match known {
-        Some((_, kind)) => kind,
-        None if JEMALLOCS.iter().any(|part| function.contains(part)) => "jemalloc",
-        None => "allocator",
+        Some(&(_, kind)) => Some(kind),
+        None => {
+            let is_jemallocs = JEMALLOCS.iter().any(|part| function.contains(part));
+            is_jemallocs.then_some("jemalloc")
+        }
     }
 }
 
@@ -92,15 +104,15 @@ mod tests {
     #[test]
     fn kinds_are_known_by_their_functions() {
         for (function, kind) in [
-            ("mi_heap_malloc", "mimalloc"),
-            ("arrow_mi_malloc_aligned", "mimalloc"),
-            ("_rjem_malloc", "jemalloc"),
-            ("je_arrow_mallocx", "jemalloc"),
-            ("tc_newarray", "tcmalloc"),
-            ("sn_rust_alloc", "snmalloc"),
-            ("malloc", "allocator"),
-            ("pool_get", "allocator"),
-            ("semi_get", "allocator"),
+            ("mi_heap_malloc", Some("mimalloc")),
+            ("arrow_mi_malloc_aligned", Some("mimalloc")),
+            ("_rjem_malloc", Some("jemalloc")),
+            ("je_arrow_mallocx", Some("jemalloc")),
+            ("tc_newarray", Some("tcmalloc")),
+            ("sn_rust_alloc", Some("snmalloc")),
+            ("malloc", None),
+            ("pool_get", None),
+            ("semi_get", None),
         ] {
             assert_eq!(kind_of(function), kind, "{function}");
         }

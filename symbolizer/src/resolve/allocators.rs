@@ -1,7 +1,8 @@
 //! Allocators: functions that show that a module brings an allocator of its own, whose blocks are
 //! not recorded.
 
-use object::{Object, ObjectSymbol};
+use memchr::memmem;
+use object::{Object, ObjectSection, ObjectSymbol};
 
 /// Functions of jemalloc, mimalloc, gperftools, rpmalloc and snmalloc under their own names. C
 /// libraries and preloaded allocators define `malloc` itself; these names are the ones for others
@@ -43,7 +44,26 @@ pub fn is_tapped(function: &str) -> bool {
         || function.ends_with(SUFFIX)
 }
 
-/// The name of an allocator's function that the file defines.
+/// Returns the name of an allocator that seems to be in a file without symbols, by the beginnings of
+/// its messages.
+pub fn stripped_allocator<'data>(file: &impl Object<'data>) -> Option<&'static str> {
+    const MESSAGES: [(&[u8], &str); 2] =
+        [(b"<jemalloc>: ", "jemalloc"), (b"mimalloc: ", "mimalloc")];
+    // Python 3.13 and later have mimalloc inside, and use it only if they are asked to.
+    let mut exported = file.dynamic_symbols().filter(ObjectSymbol::is_definition);
+    let is_python = exported.any(|symbol| symbol.name() == Ok("PyObject_Malloc"));
+    if is_python || file.symbols().next().is_some() {
+        return None;
+    }
+    let texts = file.section_by_name_bytes(b".rodata")?.data().ok()?;
+    let mut found = MESSAGES.into_iter();
+    found
+        .find(|(message, _)| memmem::find(texts, message).is_some())
+        .map(|(_, name)| name)
+}
+
+/// The name of an allocator's function that the file defines, or of the allocator in a file without
+/// symbols.
 pub(super) fn allocator_in(file: &object::File<'_>) -> Option<String> {
     let names = || {
         let symbols = file.symbols().chain(file.dynamic_symbols());
@@ -54,9 +74,11 @@ pub(super) fn allocator_in(file: &object::File<'_>) -> Option<String> {
         Some(prefix) => names().any(|it| it.strip_prefix(prefix) == Some(SECOND_SUFFIX)),
         None => true,
     };
-    names()
-        .find(|name| is_of_an_allocator(name) && is_confirmed(name))
-        .map(str::to_owned)
+    let function = names().find(|name| is_of_an_allocator(name) && is_confirmed(name));
+    match function {
+        Some(function) => Some(function.to_owned()),
+        None => Some(format!("{}, by its messages", stripped_allocator(file)?)),
+    }
 }
 
 #[cfg(test)]

@@ -91,12 +91,17 @@ pub(super) fn for_each_allocator(
     let known = known
         .into_iter()
         .map(|(family, prefix)| Functions::Known(family, prefix));
+    // Under its usual names, jemalloc is known by a function that only jemalloc has.
+    let is_another = (is_program || owns_malloc)
+        && !symbols
+            .functions()
+            .any(|function| function.name == b"mallocx");
     for functions in named.chain(known) {
         let is_usual = matches!(functions, Functions::Known(Family::Usual, _));
         if is_next && !is_usual && !serves {
             continue; // its functions have the usual names, too, and are called from our hooks
         }
-        let name = format!("{} in {name}", functions.name(is_program || owns_malloc));
+        let name = format!("{} in {name}", functions.name(is_another));
         let is_allocator = !matches!(
             functions,
             Functions::Known(Family::Loader | Family::Mappings, _)

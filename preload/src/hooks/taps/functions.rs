@@ -206,10 +206,10 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// The name in messages. A library with usual names is there for those that only jemalloc has.
-    pub(super) fn name(self, is_program: bool) -> &'static str {
+    /// The name in messages. `is_another`: a malloc under its usual names is not jemalloc's.
+    pub(super) fn name(self, is_another: bool) -> &'static str {
         match self {
-            Family::Usual if !is_program => "jemalloc",
+            Family::Usual if !is_another => "jemalloc",
             Family::Jemalloc => "jemalloc",
             Family::Mimalloc => "mimalloc",
             Family::Tcmalloc => "tcmalloc",

@@ -31,9 +31,9 @@ pub(super) enum Functions<'a> {
 }
 
 impl Functions<'_> {
-    pub(super) fn name(&self, is_program: bool) -> &'static str {
+    pub(super) fn name(&self, is_another: bool) -> &'static str {
         match self {
-            Functions::Known(family, _) => family.name(is_program),
+            Functions::Known(family, _) => family.name(is_another),
             Functions::Named(_) => "functions of HEAPPROF_TAP",
         }
     }

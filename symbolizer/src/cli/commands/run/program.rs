@@ -13,7 +13,7 @@ use heapprof_symbolizer::RegularFile;
 use memmap2::Mmap;
 use object::elf::{EM_X86_64, FileHeader64, PT_INTERP};
 use object::read::elf::{ElfFile, FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+use object::{Endianness, Object, ObjectSymbol};
 
 /// Why a program was not found.
 #[derive(Debug, thiserror::Error)]
@@ -192,7 +192,7 @@ impl Program {
             }
             Some(_) => {
                 self.own_allocator = own_allocator(&file);
-                self.stripped_allocator = stripped_allocator(&file);
+                self.stripped_allocator = heapprof_symbolizer::resolve::stripped_allocator(&file);
             }
         }
     }
@@ -231,19 +231,6 @@ fn own_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<String>
         .filter_map(|symbol| symbol.name().ok())
         .find(|name| is_of_an_allocator(name))
         .map(String::from)
-}
-
-/// An allocator in a file without symbols, by the beginnings of its messages.
-fn stripped_allocator(file: &ElfFile<'_, FileHeader64<Endianness>>) -> Option<&'static str> {
-    const MESSAGES: [(&[u8], &str); 2] =
-        [(b"<jemalloc>: ", "jemalloc"), (b"mimalloc: ", "mimalloc")];
-    if file.symbols().next().is_some() {
-        return None;
-    }
-    let texts = file.section_by_name_bytes(b".rodata")?.data().ok()?;
-    let has = |message: &[u8]| texts.windows(message.len()).any(|part| part == message);
-    let found = MESSAGES.into_iter().find(|(message, _)| has(message));
-    found.map(|(_, name)| name)
 }
 
 fn map(path: &Path) -> io::Result<Mmap> {
