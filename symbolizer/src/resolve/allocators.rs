@@ -44,8 +44,8 @@ pub fn is_tapped(function: &str) -> bool {
         || function.ends_with(SUFFIX)
 }
 
-/// Returns the name of an allocator that seems to be in a file without symbols, by the beginnings of
-/// its messages.
+/// Returns the name of an allocator that seems to be in a file without symbols, by the beginnings
+/// of its messages.
 pub fn stripped_allocator<'data>(file: &impl Object<'data>) -> Option<&'static str> {
     const MESSAGES: [(&[u8], &str); 2] =
         [(b"<jemalloc>: ", "jemalloc"), (b"mimalloc: ", "mimalloc")];

@@ -98,10 +98,15 @@ pub(super) fn for_each_allocator(
             .any(|function| function.name == b"mallocx");
     for functions in named.chain(known) {
         let is_usual = matches!(functions, Functions::Known(Family::Usual, _));
-        if is_next && !is_usual && !serves {
-            continue; // its functions have the usual names, too, and are called from our hooks
-        }
         let name = format!("{} in {name}", functions.name(is_another));
+        if is_next && !is_usual && !serves {
+            // Its functions have the usual names, too, and are called from our hooks.
+            if matches!(functions, Functions::Named(_)) {
+                let why = "it serves the program, and is recorded at malloc";
+                outcomes.push(TapOutcome::Refused(format!("{name}: {why}")));
+            }
+            continue;
+        }
         let is_allocator = !matches!(
             functions,
             Functions::Known(Family::Loader | Family::Mappings, _)

@@ -84,10 +84,8 @@ impl Source {
             [file] => self.places.symbols(file, profile),
             files => self.places.symbols_of_several(files, profile),
         }?;
-        for (module, function) in other_allocators(profile, &symbols) {
-            say::note(&format_args!(
-                "note: {module} brings an allocator of its own ({function}): what is taken from that is not recorded"
-            ));
+        for allocator in other_allocators(profile, &symbols) {
+            say::note(&format_args!("note: {allocator}"));
         }
         Ok(symbols)
     }
