@@ -30,7 +30,8 @@ use crate::state::{interval, phase, process};
 use crate::unwind::{modules, python, stack_bounds, walk};
 use crate::writer::log::file_names::NoLog;
 use crate::writer::log::output::Output;
-use crate::writer::{self, dump_signal, session_start};
+use crate::writer::session_start::{self, NEXT_ALLOCATOR_BYTES};
+use crate::writer::{self, dump_signal};
 
 /// The memory that boot needs: the list of modules, tables that grow with it, and seats for stacks
 /// of the usual depth.
@@ -38,7 +39,8 @@ const BOOT_BYTES: usize = 2 << 20;
 
 /// Returns true if there is so much memory for us. Otherwise it reports that there is not.
 fn has_room_for(bytes: usize) -> bool {
-    let has_room = allocator::can_allocate(bytes);
+    let has_room = allocator::can_allocate(bytes)
+        && (!allocator::has_next() || allocator::can_map(NEXT_ALLOCATOR_BYTES));
     if !has_room {
         allocator::give_up_without_memory();
     }

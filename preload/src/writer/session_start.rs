@@ -29,6 +29,9 @@ use crate::writer::log::output::Output;
 use crate::writer::log::parent_log;
 use crate::writer::{self, Writer};
 
+/// Address space that is left to an allocator of the program's. glibc's maps a mebibyte where the
+/// heap cannot grow.
+pub(crate) const NEXT_ALLOCATOR_BYTES: usize = 2 << 20;
 /// Memory that a session takes from our arena: its channels, and the writer's first buffers.
 const SESSION_BYTES: usize = 2 << 20;
 /// Memory that a session maps: the writer's stack, a first lane, a first level of the tables.
@@ -178,10 +181,14 @@ fn make() -> Option<&'static Session> {
     let has_seats = seats::make_session_seats();
     // There may be room for all seats together and not for each one. Then that has been reported.
     let is_reported = was_reported || has_seats && allocator::is_short();
+    let next_allocator_bytes = match allocator::has_next() {
+        true => NEXT_ALLOCATOR_BYTES,
+        false => 0,
+    };
     let has_room = has_seats
         && !is_reported
         && allocator::can_allocate(SESSION_BYTES)
-        && allocator::can_map(SESSION_MAPPED_BYTES)
+        && allocator::can_map(SESSION_MAPPED_BYTES + next_allocator_bytes)
         && sampled_blocks::make_table();
     let session = has_room.then(|| {
         let page = requests::make_page(settings.control != Some(false));
