@@ -47,8 +47,10 @@ int main(int argc, char **argv)
         }
         for (int i = 0; i < count; i++)
             free(blocks[i]);
+#ifdef __GLIBC__ /* musl has no such function */
         if (!is_written)
             malloc_trim(0);
+#endif
     }
     printf("peak KB %ld\n", peak_kb());
     return 0;
