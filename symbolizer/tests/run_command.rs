@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -153,17 +153,23 @@ fn signals_reach_the_program_once() {
         (libc::SIGUSR1, "USR1"),
         (libc::SIGUSR2, "USR2"),
     ] {
-        // The shell runs the trap when its `sleep` ends. A second signal has time to come. (bash,
-        // which decides by its child's end whether a SIGINT was meant for it, once ran none.)
+        // The shell runs the trap when its `sleep` ends. A second signal has time to come.
         let script = format!(
             "n=0; i=0; trap 'echo got {name}; n=$((n+1))' {name}; echo ready; \
                               while [ $n = 0 ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i+1)); done; \
                               for i in 1 2 3 4; do sleep 0.05; done; exit $n"
         );
-        let mut child = command(folder.path(), &["-q", "--", "sh", "-c", &script])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut run = command(folder.path(), &["-q", "--", "sh", "-c", &script]);
+        // Tests that a shell runs in the background ignore some signals, and a shell cannot trap
+        // a signal that is ignored at its start.
+        // SAFETY: signal(2) may be called between fork and exec.
+        unsafe {
+            run.pre_exec(move || {
+                libc::signal(signal, libc::SIG_DFL);
+                Ok(())
+            });
+        }
+        let mut child = run.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap())
             .lines()
             .map(Result::unwrap);
