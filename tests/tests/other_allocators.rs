@@ -35,15 +35,21 @@ int main(void)
 }
 "#;
 
-#[test]
-fn an_allocator_in_a_library_is_told_and_its_memory_stands_beside_the_total() {
-    let run = Run::compiled("program", PROGRAM, &["-w", "-ldl"]);
-    fs::write(run.folder().join("other.c"), LIBRARY).expect("a file");
+/// Compiles the library that the program opens, with that flag besides.
+fn make_library(run: &Run, source: &str, flag: &str) {
+    fs::write(run.folder().join("other.c"), source).expect("a file");
     let made = Command::new("gcc")
-        .args(["-O1", "-shared", "-fPIC", "-o", "libother.so", "other.c"])
+        .args(["-O1", "-shared", "-fPIC", flag])
+        .args(["-o", "libother.so", "other.c"])
         .current_dir(run.folder())
         .status();
     assert!(made.expect("gcc").success());
+}
+
+#[test]
+fn an_allocator_in_a_library_is_told_and_its_memory_stands_beside_the_total() {
+    let run = Run::compiled("program", PROGRAM, &["-w", "-ldl"]);
+    make_library(&run, LIBRARY, "-w");
     let ran = run.interval(1).prefix("t").run().well();
     assert_eq!(ran.log().blocks_of(20001).len(), 1);
     for command in ["top", "info", "tree"] {
@@ -104,20 +110,7 @@ void keep(void)
 #[test]
 fn an_allocator_in_a_stripped_library_is_told_by_its_messages() {
     let run = Run::compiled("program", PROGRAM, &["-w", "-ldl"]);
-    fs::write(run.folder().join("other.c"), STRIPPED).expect("a file");
-    let made = Command::new("gcc")
-        .args([
-            "-O1",
-            "-shared",
-            "-fPIC",
-            "-s",
-            "-o",
-            "libother.so",
-            "other.c",
-        ])
-        .current_dir(run.folder())
-        .status();
-    assert!(made.expect("gcc").success());
+    make_library(&run, STRIPPED, "-s");
     let ran = run.interval(1).prefix("t").run().well();
     let read = Run::heapprof().arg("top").arg(ran.log_path()).run().well();
     let told = "libother.so brings an allocator of its own (jemalloc, by its messages)";

@@ -40,15 +40,18 @@ unsafe impl Sync for Options {}
 
 /// At boot: sends jemalloc's messages through our diagnostics, instead of to descriptor 2.
 pub(crate) fn redirect_messages() {
-    static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+    static HAS_TOLD_OF_MUNMAP: AtomicBool = AtomicBool::new(false);
     extern "C" fn print_message(_: *mut c_void, words: *const c_char) {
         // SAFETY: jemalloc passes a C string.
         let words = unsafe { CStr::from_ptr(words) }.to_bytes();
         if words.starts_with(b"<jemalloc>: Failed to allocate") {
             return; // jemalloc continues, and the caller gets a null
         }
-        if words.starts_with(b"<jemalloc>: Error in munmap") && HAS_FAILED.swap(true, Relaxed) {
-            return; // the process has too many mappings, and this one is as good as the last
+        // The kernel refuses to split a mapping if the process has as many as it may have.
+        // jemalloc has a line for each refusal; one is enough.
+        let is_munmap = words.starts_with(b"<jemalloc>: Error in munmap");
+        if is_munmap && HAS_TOLD_OF_MUNMAP.swap(true, Relaxed) {
+            return;
         }
         // Allocates nothing: jemalloc may hold its locks.
         diagnostics::put_notice(format_args!("{}", words.trim_ascii().escape_ascii()));
