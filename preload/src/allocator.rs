@@ -25,8 +25,9 @@
 //! - the assembly of its fast path (`arch/x86_64/jemalloc_fast_path.rs`);
 //! - the linker's `--wrap` options (the build script).
 //!
-//! With `HEAPPROF_ALLOCATOR=program` the blocks of the program come from the allocator that would
-//! serve it without this library (`next`), and jemalloc has this library's own memory only.
+//! With `HEAPPROF_ALLOCATOR=program`, or if the program calls functions that only its own allocator
+//! has, the blocks of the program come from the allocator that would serve it without this library
+//! (`next`), and jemalloc has this library's own memory only.
 //!
 //! May import: arch, os, state.
 //!
@@ -47,6 +48,7 @@ mod mallctl;
 mod next;
 mod os_shims;
 mod own_arena;
+mod own_functions;
 mod reclaim;
 mod rtree;
 pub(crate) mod slabs;
@@ -68,8 +70,16 @@ pub(crate) use heap::{
 };
 pub(crate) use mallctl::{decay, dirty_bytes, purge, stats};
 pub(crate) use next::{
-    is_chosen as has_next, is_missed as is_next_missed, library as next_library,
+    Enclosure, is_chosen as has_next, is_chosen_for_calls, is_missed as is_next_missed,
+    itself as next_itself, library as next_library, own_call as own_call_into_next,
 };
+pub(crate) use own_functions::{OwnCall, call_into_any as own_call_into_any};
+
+/// At boot: calls of the next allocator go through the enclosure from here on.
+pub(crate) fn enclose_next(by: Enclosure) {
+    next::enclose(by);
+    slow_path::set_targets();
+}
 
 /// At boot, before anything else is allocated: reserves what a later shortage of memory needs.
 pub(crate) fn prepare() {

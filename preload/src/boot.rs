@@ -8,7 +8,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::allocator;
+use crate::allocator::{self, OwnCall};
 use crate::hooks::taps::{self, TapOutcome};
 use crate::hooks::{
     early_heap, malloc, mapping_changes, mappings, next_fast, operators, thread_creation,
@@ -280,19 +280,7 @@ fn settings_if_recording(
         );
         return None;
     }
-    if settings.tapped.is_empty()
-        && let Some((caller, function)) = foreign_allocators::caller_of_foreign_function()
-    {
-        let caller = match caller.to_bytes() {
-            b"" => sys::readlink(c"/proc/self/exe").unwrap_or_default(),
-            path => path.to_vec(),
-        };
-        diagnostics::put_notice_for_next_log(format_args!(
-            "{} calls {}, a function of an allocator's own: such calls are not recorded (malloc and free are)",
-            String::from_utf8_lossy(&caller),
-            function.to_string_lossy()
-        ));
-    }
+    notice_own_functions(settings.tapped.is_empty());
     Some(settings)
 }
 
@@ -324,7 +312,7 @@ fn tap_allocators(settings: &mut Settings, owns_malloc: bool) -> Option<String> 
     }
     for outcome in taps::install(owns_malloc) {
         match outcome {
-            TapOutcome::Tapped(what) => settings.tapped.push(what),
+            TapOutcome::Tapped(what) | TapOutcome::TappedNext(what) => settings.tapped.push(what),
             TapOutcome::RefusedMalloc(why) => why_not = Some(why),
             TapOutcome::Refused(why) => diagnostics::put_notice_for_next_log(format_args!(
                 "blocks of {why}; they are not recorded"
@@ -332,6 +320,36 @@ fn tap_allocators(settings: &mut Settings, owns_malloc: bool) -> Option<String> 
         }
     }
     why_not
+}
+
+/// Reports calls of functions that only one allocator has: that the allocator serves the program
+/// for them, or that they are not recorded.
+fn notice_own_functions(is_none_tapped: bool) {
+    let words = |call: &OwnCall| {
+        let caller = match call.caller.to_bytes() {
+            b"" => executable::path(),
+            path => path.to_vec(),
+        };
+        let caller = String::from_utf8_lossy(&caller).into_owned();
+        format!("{caller} calls {}", call.function.to_string_lossy())
+    };
+    if allocator::is_chosen_for_calls()
+        && let Some(call) = allocator::own_call_into_next()
+    {
+        diagnostics::put_notice_for_next_log(format_args!(
+            "{}, a function of the allocator in {}: that allocator serves the program",
+            words(&call),
+            allocator::next_library()
+                .unwrap_or_default()
+                .to_string_lossy()
+        ));
+    }
+    if is_none_tapped && let Some(call) = allocator::own_call_into_any() {
+        diagnostics::put_notice_for_next_log(format_args!(
+            "{}, a function of an allocator's own: such calls are not recorded (malloc and free are)",
+            words(&call)
+        ));
+    }
 }
 
 /// Reports that jemalloc serves the program, although its own allocator was to.

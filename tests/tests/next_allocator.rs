@@ -257,3 +257,151 @@ fn an_unknown_allocator_is_refused_with_a_line() {
     ]);
     assert_eq!(allocator_in_info(&ran), "heapprof's jemalloc");
 }
+
+/// An allocator of the distribution, and its own functions for a block and for its end.
+struct Own {
+    library: &'static str,
+    allocate: &'static str,
+    free: &'static str,
+    functions: [&'static str; 2],
+}
+
+const OWN: [Own; 3] = [
+    Own {
+        library: "libjemalloc.so.2",
+        allocate: "-DOWN(n)=mallocx(n,0)",
+        free: "-DEND(p)=dallocx(p,0)",
+        functions: ["mallocx", "dallocx"],
+    },
+    Own {
+        library: "libtcmalloc_minimal.so.4",
+        allocate: "-DOWN(n)=tc_malloc(n)",
+        free: "-DEND(p)=tc_free(p)",
+        functions: ["tc_malloc", "tc_free"],
+    },
+    Own {
+        library: "libmimalloc.so.2.0",
+        allocate: "-DOWN(n)=mi_malloc(n)",
+        free: "-DEND(p)=mi_free(p)",
+        functions: ["mi_malloc", "mi_free"],
+    },
+];
+
+/// Blocks go from the usual functions to the allocator's own, and back.
+const MIXES: &str = r#"
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+void *mallocx(size_t, int); void dallocx(void *, int);
+void *tc_malloc(size_t); void tc_free(void *);
+void *mi_malloc(size_t); void mi_free(void *);
+static void *volatile kept;
+static char text[43008];
+int main(int count, char **arguments)
+{
+    for (long i = 0; i < atol(arguments[1]); i++) {
+        kept = malloc(43001), END(kept);
+        kept = OWN(43002), free(kept);
+        kept = OWN(43003), END(kept);
+        kept = OWN(43004), kept = realloc(kept, 43005), END(kept);
+        kept = calloc(1, 43006), END(kept);
+        kept = aligned_alloc(64, 43072), END(kept);
+        memset(text, 'x', 43007 - 1);
+        kept = strdup(text), END(kept);
+    }
+    kept = malloc(43009);
+    kept = OWN(43010);
+    return 0;
+}
+"#;
+
+fn mixes(own: &Own) -> Run {
+    let link = format!("-l:{}", own.library);
+    let flags = ["-fno-builtin", "-O0", own.allocate, own.free, &link];
+    Run::compiled("mixes", MIXES, &flags)
+}
+
+/// A program that calls the functions of its allocator's own keeps it: it may free a block of
+/// `malloc` by them. Each block is recorded once, by whichever function.
+#[test]
+fn a_program_that_calls_its_allocators_own_functions_keeps_it() {
+    for own in OWN {
+        if !libraries().contains(&own.library) {
+            continue;
+        }
+        let library = own.library;
+        let file = library.split(".so").next().unwrap();
+        let ran = mixes(&own).arg("10").interval(1).prefix("t").run().well();
+        assert_eq!(ran.said(), [""; 0], "{library}");
+        let says = |line: &String| {
+            let calls = own
+                .functions
+                .map(|name| format!("mixes calls {name}, a function of "));
+            calls.iter().any(|words| line.contains(words)) && line.contains(file)
+        };
+        let notes = ran.notes();
+        assert!(notes.len() == 1 && notes.iter().all(says), "{notes:?}");
+        let words = allocator_in_info(&ran);
+        assert!(words.starts_with("the program's own"), "{words}");
+        let log = ran.log().whole();
+        assert_eq!(log.unknown_frees(), 0, "{library}");
+        let ended = [43001, 43002, 43003, 43004, 43005, 43006, 43072, 43007];
+        let kept = [43009, 43010];
+        for (sizes, count, in_use) in [(&ended[..], 10, 0), (&kept[..], 1, 1)] {
+            for &size in sizes {
+                let blocks = log.blocks_of(size);
+                assert_eq!(blocks.len(), count, "{library}: {size}");
+                let found = blocks.iter().filter(|block| block.in_use).count();
+                assert_eq!(found, in_use, "{library}: {size}");
+            }
+        }
+
+        let top = Run::heapprof().in_folder_of(&ran);
+        let top = top.args(["top", "--by", "allocator", "t.heaplog"]).run();
+        let rows = top.well().stdout;
+        let rows = rows
+            .lines()
+            .filter(|line| line.contains("B  ") && line.contains(file));
+        assert_eq!(rows.count(), 1, "{library}");
+
+        // No byte is laid on a thread's axis twice.
+        let ran = mixes(&own).arg("4000").interval(65_536).run().well();
+        let health = assert_health(&ran.log().whole().profile, library);
+        let truth = 4000.0 * (43001 + 43002 + 43003 + 43004 + 43005 + 43006 + 43072 + 43007) as f64;
+        assert!(
+            (health.counted / truth - 1.0).abs() < 0.01,
+            "{library}: {health:?}"
+        );
+        assert!(
+            (health.samples / truth - 1.0).abs() < 0.05,
+            "{library}: {health:?}"
+        );
+    }
+}
+
+/// The user's choice counts: a program that does not mix functions may have heapprof's jemalloc.
+#[test]
+fn the_users_choice_of_the_allocator_counts() {
+    let source = r#"
+#include <stdlib.h>
+void *mallocx(size_t, int);
+static void *volatile kept;
+int main(void) { kept = malloc(44001); kept = mallocx(44002, 0); return 0; }
+"#;
+    for (choice, expected) in [
+        ("", "the program's own"),
+        ("program", "the program's own"),
+        ("jemalloc", "heapprof's jemalloc"),
+    ] {
+        let run = Run::compiled("own_names", source, &["-l:libjemalloc.so.2"]);
+        let run = run.env("HEAPPROF_ALLOCATOR", choice).interval(1);
+        let ran = run.prefix("t").run().well();
+        let words = allocator_in_info(&ran);
+        assert!(words.starts_with(expected), "{choice}: {words}");
+        assert_eq!(ran.notes().len(), usize::from(choice.is_empty()));
+        let log = ran.log().whole();
+        for size in [44001, 44002] {
+            assert_eq!(log.blocks_of(size).len(), 1, "{choice}: {size}");
+        }
+    }
+}

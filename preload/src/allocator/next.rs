@@ -2,10 +2,11 @@
 //! libc's, or those of an allocator that is linked or preloaded behind this library.
 //!
 //! With `HEAPPROF_ALLOCATOR=program` every block of the program comes from the next allocator, and
-//! jemalloc has this library's own memory only. The choice is made once, in the first call of an
-//! allocation function. If the libraries behind this one lack one of the functions, jemalloc serves
-//! the program. The fast path of jemalloc stays disabled if the next allocator is chosen, and each
-//! function of `heap` ends here.
+//! jemalloc has this library's own memory only. So it is, too, if the variable is not set and the
+//! program calls the next allocator's [own functions](super::own_functions). The choice is made
+//! once, in the first call of an allocation function. If the libraries behind this one lack one of
+//! the functions, jemalloc serves the program. The fast path of jemalloc stays disabled if the next
+//! allocator is chosen, and each function of `heap` ends here.
 //!
 //! Danger: functions are found in symbol tables and called by their documented types.
 
@@ -16,9 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use tikv_jemalloc_sys as sys;
 
+use crate::allocator::own_functions::{self, OwnCall};
 use crate::os::environment;
 use crate::os::link_map::{self, Module};
-use crate::state::settings;
+use crate::state::settings::{self, AllocatorChoice};
 use crate::state::thread::{self, RunningCode};
 
 /// The functions of the next allocator.
@@ -27,12 +29,12 @@ pub(crate) struct Next {
     pub(crate) calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
     pub(crate) realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
     pub(crate) free: unsafe extern "C" fn(*mut c_void),
-    posix_memalign: unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int,
+    pub(crate) posix_memalign: unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int,
     /// `None`: the library that defines `malloc` does not tell the size of a block. Another
     /// library's function must not be asked about it.
     usable: Option<unsafe extern "C" fn(*mut c_void) -> usize>,
     /// The library that defines `malloc`.
-    library: &'static CStr,
+    library: &'static Module,
 }
 
 /// The next allocator if it serves the program, null if jemalloc does, [`UNDECIDED`] at first.
@@ -40,11 +42,16 @@ static CHOSEN: AtomicPtr<Next> = AtomicPtr::new(UNDECIDED);
 const UNDECIDED: *mut Next = std::ptr::without_provenance_mut(1);
 /// True if the next allocator is wanted, and no library has a whole one.
 static IS_MISSED: AtomicBool = AtomicBool::new(false);
+/// True if the next allocator is chosen since the program calls its own functions.
+static IS_CHOSEN_FOR_CALLS: AtomicBool = AtomicBool::new(false);
 
 struct NextCell(UnsafeCell<MaybeUninit<Next>>);
 // SAFETY: written once, before CHOSEN points to it; only read afterwards.
 unsafe impl Sync for NextCell {}
-static PLACE: NextCell = NextCell(UnsafeCell::new(MaybeUninit::uninit()));
+/// The functions of the next allocator.
+static ITSELF: NextCell = NextCell(UnsafeCell::new(MaybeUninit::uninit()));
+/// The same with the functions of [`enclose`].
+static ENCLOSED: NextCell = NextCell(UnsafeCell::new(MaybeUninit::uninit()));
 
 /// Returns the next allocator if it serves the program. Decides at the first call.
 #[inline(always)]
@@ -72,7 +79,57 @@ pub(crate) fn is_missed() -> bool {
 
 /// Returns the path of the library whose allocator serves the program, if it is not this one.
 pub(crate) fn library() -> Option<&'static CStr> {
-    chosen().map(|next| next.library)
+    chosen().map(|next| next.library.path())
+}
+
+/// At boot: returns a call of an own function of the allocator that serves the program, if that is
+/// the next one.
+pub(crate) fn own_call() -> Option<OwnCall> {
+    own_functions::call_into(chosen()?.library)
+}
+
+/// Returns true if the next allocator serves the program since the program calls its own functions,
+/// and not since the user wants it.
+pub(crate) fn is_chosen_for_calls() -> bool {
+    IS_CHOSEN_FOR_CALLS.load(Ordering::Relaxed)
+}
+
+/// Functions that take the place of the next allocator's, and call them.
+pub(crate) struct Enclosure {
+    pub(crate) malloc: unsafe extern "C" fn(usize) -> *mut c_void,
+    pub(crate) calloc: unsafe extern "C" fn(usize, usize) -> *mut c_void,
+    pub(crate) realloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+    pub(crate) free: unsafe extern "C" fn(*mut c_void),
+    pub(crate) posix_memalign: unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int,
+}
+
+/// At boot: calls of the next allocator go through the enclosure from here on.
+pub(super) fn enclose(by: Enclosure) {
+    let Some(itself) = chosen() else {
+        return;
+    };
+    let enclosed = Next {
+        malloc: by.malloc,
+        calloc: by.calloc,
+        realloc: by.realloc,
+        free: by.free,
+        posix_memalign: by.posix_memalign,
+        usable: itself.usable,
+        library: itself.library,
+    };
+    // SAFETY: boot comes here once, while no other thread runs, and nobody reads the place before
+    // the store below.
+    let chosen = std::ptr::from_mut(unsafe { (*ENCLOSED.0.get()).write(enclosed) });
+    CHOSEN.store(chosen, Ordering::Release);
+}
+
+/// Returns the next allocator without the enclosure.
+///
+/// # Safety
+/// The next allocator serves the program.
+pub(crate) unsafe fn itself() -> &'static Next {
+    // SAFETY: written when it was chosen, by the caller's promise; only read since.
+    unsafe { (*ITSELF.0.get()).assume_init_ref() }
 }
 
 /// Decides which allocator serves the program, in the first call of an allocation function. That is
@@ -84,12 +141,22 @@ fn decide() -> *mut Next {
     // program, as they do if jemalloc serves this call.
     // SAFETY: a block that no other code has.
     unsafe { sys::free(sys::malloc(1)) };
-    let wants_next = settings::wants_next_allocator(&environment::at_start());
-    let next = wants_next.then(find).flatten();
-    IS_MISSED.store(wants_next && next.is_none(), Ordering::Relaxed);
+    let choice = settings::allocator_choice(&environment::at_start());
+    let next = match choice {
+        AllocatorChoice::Program => find(),
+        AllocatorChoice::Ours => None,
+        AllocatorChoice::Automatic => {
+            let definer = link_map::behind_us().find(|it| it.function(c"malloc").is_some());
+            let call = definer.and_then(own_functions::call_into);
+            call.and_then(|_| find())
+        }
+    };
+    let is_wanted = choice == AllocatorChoice::Program;
+    IS_MISSED.store(is_wanted && next.is_none(), Ordering::Relaxed);
+    IS_CHOSEN_FOR_CALLS.store(!is_wanted && next.is_some(), Ordering::Relaxed);
     let chosen = match next {
         // SAFETY: no other thread runs yet, and nobody reads the place before the store below.
-        Some(next) => std::ptr::from_mut(unsafe { (*PLACE.0.get()).write(next) }),
+        Some(next) => std::ptr::from_mut(unsafe { (*ITSELF.0.get()).write(next) }),
         None => std::ptr::null_mut(),
     };
     CHOSEN.store(chosen, Ordering::Release);
@@ -127,7 +194,7 @@ fn find() -> Option<Next> {
             usable: usable.map(|(_, address)| {
                 std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> usize>(address)
             }),
-            library: library.path(),
+            library,
         })
     }
 }

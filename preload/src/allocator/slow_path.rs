@@ -132,7 +132,8 @@ unsafe extern "C" fn first_realloc(ptr: *mut c_void, size: usize) -> *mut c_void
     unsafe { realloc(ptr, size) }
 }
 
-fn set_targets() {
+/// Sets the targets: to the next allocator if that is chosen, else to jemalloc.
+pub(super) fn set_targets() {
     let (malloc, free, calloc, realloc) = match next::chosen() {
         Some(next) => (
             next.malloc as *mut c_void,

@@ -44,6 +44,8 @@ use crate::os::link_map::{self, Module};
 mod allocators;
 #[cfg(feature = "attach")]
 pub(crate) mod attach_taps;
+#[cfg(not(feature = "attach"))]
+mod enclosure;
 mod functions;
 #[cfg(feature = "attach")]
 pub(crate) mod library_changes;
@@ -63,6 +65,8 @@ use user_functions::NamedFunctions;
 pub(crate) enum TapOutcome {
     /// It is tapped.
     Tapped(String),
+    /// It serves the program, and is tapped at functions that our hooks call, too.
+    TappedNext(String),
     /// It is left alone.
     Refused(String),
     /// It is the program's own malloc, and is left alone.
@@ -80,13 +84,15 @@ pub(crate) enum TapOutcome {
 
 impl TapOutcome {
     fn is_tapped(&self) -> bool {
-        matches!(self, TapOutcome::Tapped(_))
+        matches!(self, TapOutcome::Tapped(_) | TapOutcome::TappedNext(_))
     }
 
     /// Returns the notice about an allocator of a library that the program has opened.
     fn notice_for_library(&self) -> Option<String> {
         match self {
-            TapOutcome::Tapped(what) => Some(format!("{TAPPED_LATER}{what}")),
+            TapOutcome::Tapped(what) | TapOutcome::TappedNext(what) => {
+                Some(format!("{TAPPED_LATER}{what}"))
+            }
             TapOutcome::Refused(why) | TapOutcome::RefusedMalloc(why) => {
                 Some(format!("blocks of {why}; they are not recorded"))
             }
@@ -121,6 +127,12 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<TapOutcome> {
         install_in(module, owns_malloc, &|_| true, &mut outcomes);
     }
     note_absent_modules();
+    if outcomes
+        .iter()
+        .any(|it| matches!(it, TapOutcome::TappedNext(_)))
+    {
+        enclosure::begin();
+    }
     outcomes
 }
 

@@ -1,11 +1,10 @@
-//! Foreign allocators: a malloc of the program's own, another allocator's own functions, valgrind.
+//! Foreign allocators: a malloc of the program's own, valgrind.
 //!
 //! Boot checks here if the program's allocations reach us, and reports it if they do not.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 
 use crate::os::dl::{default_definition, module_of};
-use crate::os::link_map;
 use crate::state::thread::Entered;
 
 /// The owner of the program's `malloc`.
@@ -41,30 +40,6 @@ pub(crate) fn owner_of_malloc(entered: &Entered, ours: u64) -> MallocOwner {
         }
     }
     MallocOwner::Other(file_of(found).filter(|path| path.contains(".so")))
-}
-
-/// Functions of allocators' own that are not interposed. Each entry has the beginning of the file's
-/// name, and a function of which every caller needs one.
-const FOREIGN_FUNCTIONS: [(&[u8], &CStr); 10] = [
-    (b"libjemalloc", c"mallocx"),
-    (b"libjemalloc", c"dallocx"),
-    (b"libjemalloc", c"sdallocx"),
-    (b"libmimalloc", c"mi_malloc"),
-    (b"libmimalloc", c"mi_new"),
-    (b"libmimalloc", c"mi_new_n"),
-    (b"libmimalloc", c"mi_free"),
-    (b"libtcmalloc", c"tc_malloc"),
-    (b"libtcmalloc", c"tc_new"),
-    (b"libtcmalloc", c"tc_free"),
-];
-
-/// Returns a file that calls an allocator's own functions, and such a function. The
-/// file's name is empty for the program itself. Called at boot.
-pub(crate) fn caller_of_foreign_function() -> Option<(&'static CStr, &'static CStr)> {
-    FOREIGN_FUNCTIONS.iter().find_map(|&(library, function)| {
-        link_map::in_library(&[library], function)?;
-        Some((link_map::caller_of(function)?, function))
-    })
 }
 
 /// Returns the path of the file that an address belongs to.

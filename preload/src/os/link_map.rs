@@ -161,14 +161,6 @@ pub(crate) fn in_library(begins: &[&[u8]], name: &CStr) -> Option<usize> {
         .map(|code| code.start)
 }
 
-/// At boot: returns the path of the first module that calls the function, in the loader's spelling.
-/// The program's path is empty.
-pub(crate) fn caller_of(name: &CStr) -> Option<&'static CStr> {
-    modules()
-        .find(|module| module.calls(name))
-        .map(Module::path)
-}
-
 /// glibc's name of the module that the kernel maps into every process.
 const VDSO: &CStr = c"linux-vdso.so.1";
 
@@ -266,9 +258,10 @@ impl Module {
         Some(symbols.bias.wrapping_add(symbol.st_value as usize))
     }
 
-    /// Returns true if the module imports the function. It searches the relocations, because GNU's
-    /// hash table lists only the defined symbols and does not tell the number of the others.
-    fn calls(&self, name: &CStr) -> bool {
+    /// Returns the names of the symbols that the module imports, some more than once. They are
+    /// those of its relocations, because GNU's hash table lists only the defined symbols and does
+    /// not tell the number of the others.
+    pub(crate) fn imported(&self) -> impl Iterator<Item = &'static CStr> {
         let (mut tables, mut bytes) = ([0; 2], [0; 2]);
         let (mut symbols, mut strings) = (0, 0);
         // SAFETY: the argument of `function`.
@@ -285,21 +278,23 @@ impl Module {
         }
         let symbols = symbols as *const libc::Elf64_Sym;
         let strings = strings as *const c_char;
-        tables.iter().zip(bytes).any(|(&table, bytes)| {
-            let table = table as *const libc::Elf64_Rela;
-            (0..bytes / size_of::<libc::Elf64_Rela>()).any(|index| {
-                // SAFETY: the module is mapped, as above. Each index is within the table, whose
-                // size the dynamic section contains; a missing table has size 0. Each relocation
-                // refers to one of the module's symbols, whose name is in its string table. The
-                // first symbol is no symbol.
-                unsafe {
-                    let symbol = &*symbols.add(((*table.add(index)).r_info >> 32) as usize);
-                    symbol.st_shndx == 0
-                        && symbol.st_name != 0
-                        && CStr::from_ptr(strings.add(symbol.st_name as usize)) == name
-                }
+        tables
+            .into_iter()
+            .zip(bytes)
+            .flat_map(move |(table, bytes)| {
+                let table = table as *const libc::Elf64_Rela;
+                (0..bytes / size_of::<libc::Elf64_Rela>()).filter_map(move |index| {
+                    // SAFETY: the module stays mapped, as above. Each index is within the table,
+                    // whose size the dynamic section contains; a missing table has size 0. Each
+                    // relocation refers to one of the module's symbols, whose name is in its string
+                    // table. The first symbol is no symbol.
+                    unsafe {
+                        let symbol = &*symbols.add(((*table.add(index)).r_info >> 32) as usize);
+                        (symbol.st_shndx == 0 && symbol.st_name != 0)
+                            .then(|| CStr::from_ptr(strings.add(symbol.st_name as usize)))
+                    }
+                })
             })
-        })
     }
 
     /// Returns the module's symbols, or `None` if its table is not GNU's kind. A caller that looks

@@ -84,9 +84,12 @@ impl LimitedCgroup {
             own: own.clone().filter(|own| *own != folder),
             folder,
         });
-        levels
-            .filter(|level| level.used().is_some())
-            .min_by_key(|level| level.read().room())
+        let with_room = levels.filter_map(|level| {
+            let memory = level.limits();
+            memory.used.map(|_| (level, memory.room()))
+        });
+        let least = with_room.min_by_key(|&(_, room)| room);
+        least.map(|(level, _)| level)
     }
 
     fn used(&self) -> Option<u64> {
@@ -129,33 +132,40 @@ impl LimitedCgroup {
         Some(used.saturating_sub(files))
     }
 
+    /// Reads the used bytes and the limits.
+    fn limits(&self) -> CgroupMemory {
+        let mut place = [0; 64];
+        let mut limit = |name| limit_in(self.file(name, &mut place));
+        let (max, high) = match self.version {
+            CgroupVersion::One => (limit("memory.limit_in_bytes"), None),
+            CgroupVersion::Two => (limit("memory.max"), limit("memory.high")),
+        };
+        CgroupMemory {
+            used: self.used(),
+            files: max.or(high).and_then(|_| self.files()),
+            max,
+            high,
+            ..CgroupMemory::default()
+        }
+    }
+
     /// Reads the numbers. Takes no memory.
     pub(crate) fn read(&self) -> CgroupMemory {
-        let mut place = [0; 64];
-        let used = self.used();
+        let limits = self.limits();
         if self.version == CgroupVersion::One {
-            let max = limit_in(self.file("memory.limit_in_bytes", &mut place));
             return CgroupMemory {
-                used,
-                files: max.and_then(|_| self.files()),
-                max,
-                max_events: only_number(self.file("memory.failcnt", &mut place)),
+                max_events: only_number(self.file("memory.failcnt", &mut [0; 64])),
                 kills: self.kills(),
-                ..CgroupMemory::default()
+                ..limits
             };
         }
         let mut events = [0; 512];
         let events = self.file("memory.events", &mut events);
-        let max = limit_in(self.file("memory.max", &mut place));
-        let high = limit_in(self.file("memory.high", &mut place));
         CgroupMemory {
-            used,
-            files: max.or(high).and_then(|_| self.files()),
-            max,
-            high,
             high_events: number_of(events, "high"),
             max_events: number_of(events, "max"),
             kills: number_of(events, "oom_kill"),
+            ..limits
         }
     }
 

@@ -65,12 +65,28 @@ pub(crate) fn uses_fast_path(environment: &Environment) -> bool {
     environment.get("HEAPPROF_FAST_PATH") != Some(b"0")
 }
 
-/// Returns true if the program keeps its own allocator. Called before the other settings are read,
-/// and before the first allocation. A program with more rights than its user gets the default.
-pub(crate) fn wants_next_allocator(environment: &Environment) -> bool {
+/// The allocator that is to serve the program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AllocatorChoice {
+    /// The program's own.
+    Program,
+    /// This library's.
+    Ours,
+    /// This library's, unless the program calls functions that only its own allocator has.
+    Automatic,
+}
+
+/// Returns the choice of the allocator. Called before the other settings are read, and before the
+/// first allocation. For a program with more rights than its user, the environment has no say.
+pub(crate) fn allocator_choice(environment: &Environment) -> AllocatorChoice {
     // SAFETY: reads a number of the auxiliary vector.
     let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
-    !is_secure && environment.get(ALLOCATOR) == Some(PROGRAM.as_bytes())
+    let value = environment.get(ALLOCATOR);
+    match value.filter(|value| !is_secure && !value.is_empty()) {
+        None => AllocatorChoice::Automatic,
+        Some(value) if value == PROGRAM.as_bytes() => AllocatorChoice::Program,
+        Some(_) => AllocatorChoice::Ours,
+    }
 }
 
 const ALLOCATOR: &str = "HEAPPROF_ALLOCATOR";

@@ -31,13 +31,18 @@ pub(crate) fn allocator_of(profile: &Profile, symbols: &Symbols, stack: u32) -> 
     let function = (symbols.frames(place).last())
         .map(|frame| symbols.function(profile, place, frame))
         .unwrap_or_default();
+    let run = &profile.run;
     match profile.module_of(place) {
+        // One of the serving allocator's own functions.
+        Some(module) if !run.is_attached && run.allocator == module.path => {
+            run.allocator_in_words().unwrap_or_else(|| UNKNOWN.into())
+        }
         Some(module) if !module.is_profiler() => {
             let kind = kind_of(&function).or_else(|| kind_tapped_in(profile, &module.path));
             format!("{} in {}", kind.unwrap_or("allocator"), module.path)
         }
         _ if function.starts_with("heapprof_") => "reported by the program".into(),
-        _ => (profile.run.allocator_in_words()).unwrap_or_else(|| UNKNOWN.into()),
+        _ => run.allocator_in_words().unwrap_or_else(|| UNKNOWN.into()),
     }
 }
 

@@ -80,6 +80,7 @@ pub(super) fn for_each_allocator(
     let code = module.address(code.start)..module.address(code.end);
     let mut tapped: Vec<u64> = Vec::new();
     let is_next = allocator::next_library().is_some_and(|library| library == module.path());
+    let calls_own_functions = is_next && calls_own_functions_of_next();
     let named = named.into_iter().map(Functions::Named);
     let mut known = allocators(&symbols, owns_malloc);
     if loads {
@@ -99,13 +100,11 @@ pub(super) fn for_each_allocator(
     for functions in named.chain(known) {
         let is_usual = matches!(functions, Functions::Known(Family::Usual, _));
         let name = format!("{} in {name}", functions.name(is_another));
-        if is_next && !is_usual && !serves {
-            // Its functions have the usual names, too, and are called from our hooks.
-            if matches!(functions, Functions::Named(_)) {
-                let why = "it serves the program, and is recorded at malloc";
-                outcomes.push(TapOutcome::Refused(format!("{name}: {why}")));
-            }
-            continue;
+        // jemalloc's own functions are never called from our hooks, those of others are.
+        let is_called_by_hooks = is_next && !is_usual && !serves;
+        let is_named = matches!(functions, Functions::Named(_));
+        if is_called_by_hooks && !is_named && !calls_own_functions {
+            continue; // each block is recorded at malloc
         }
         let is_allocator = !matches!(
             functions,
@@ -150,7 +149,11 @@ pub(super) fn for_each_allocator(
                     Some(_) => String::new(),
                     None => format!("; {SLACK_UNKNOWN}"),
                 };
-                TapOutcome::Tapped(format!("{name} ({number} functions{remark})"))
+                let what = format!("{name} ({number} functions{remark})");
+                match is_called_by_hooks {
+                    true => TapOutcome::TappedNext(what),
+                    false => TapOutcome::Tapped(what),
+                }
             }
             Err(why) if is_usual => TapOutcome::RefusedMalloc(why),
             #[cfg(feature = "attach")]
@@ -164,6 +167,18 @@ pub(super) fn for_each_allocator(
             Err(why) => TapOutcome::Refused(format!("{name}: {why}")),
         });
     }
+}
+
+/// Returns true if the program calls own functions of the allocator that serves it.
+#[cfg(not(feature = "attach"))]
+fn calls_own_functions_of_next() -> bool {
+    allocator::own_call_into_next().is_some()
+}
+
+/// No hook calls an allocator: each is tapped at all functions.
+#[cfg(feature = "attach")]
+fn calls_own_functions_of_next() -> bool {
+    false
 }
 
 /// Returns the allocator's function for the usable bytes of a block. A linker may have dropped it.

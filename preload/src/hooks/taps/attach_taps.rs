@@ -105,7 +105,9 @@ pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Tapped, String> {
             }
             for outcome in attached.tap(module, None) {
                 match outcome {
-                    TapOutcome::Tapped(_) | TapOutcome::TappedMappings => {}
+                    TapOutcome::Tapped(_)
+                    | TapOutcome::TappedNext(_)
+                    | TapOutcome::TappedMappings => {}
                     TapOutcome::RefusedMalloc(why) => refused = Some(why),
                     TapOutcome::Refused(why) => diagnostics::put_notice_for_next_log(format_args!(
                         "blocks of {why}; they are not recorded"
@@ -167,7 +169,7 @@ impl Attached {
         for_each_allocator(module, false, Some(take), &mut outcomes);
         if !groups.is_empty() {
             let tapped = outcomes.iter().filter_map(|outcome| match outcome {
-                TapOutcome::Tapped(what) => Some(what.clone()),
+                TapOutcome::Tapped(what) | TapOutcome::TappedNext(what) => Some(what.clone()),
                 _ => None,
             });
             self.modules.push(TappedModule {

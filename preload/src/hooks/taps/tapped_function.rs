@@ -57,14 +57,14 @@ impl FunctionTap {
 }
 
 /// The time of a call of the allocator. It ends by an exception, too (`bad_alloc`).
-struct CallScope<'a> {
+pub(super) struct CallScope<'a> {
     thread: &'a Thread,
     outer_code: RunningCode,
     suspended: Option<Suspended>,
 }
 
 impl CallScope<'_> {
-    fn enter() -> Self {
+    pub(super) fn enter() -> Self {
         let thread = thread::current();
         CallScope {
             thread,

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     prefix: Option<PathBuf>,
 
     /// The allocator that serves the program: heapprof's jemalloc, or the program's own
-    /// [default: jemalloc]
+    /// [default: jemalloc; program if it calls functions that only its own allocator has]
     #[arg(long, value_name = "ALLOCATOR")]
     allocator: Option<Allocator>,
 

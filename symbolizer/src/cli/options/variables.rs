@@ -20,7 +20,8 @@ Environment, as without `heapprof run`:
   HEAPPROF_START                      running, or paused until somebody starts it [running]
   HEAPPROF_CONTROL                    `heapprof ctl`: 1, from the start; 0, never
   HEAPPROF_ALLOCATOR                  which allocator serves the program: jemalloc, that of heapprof, or
-                                      program, its own [jemalloc]
+                                      program, its own [jemalloc; program if it calls functions that
+                                      only its own allocator has]
   HEAPPROF_TAP                        0: allocators inside of the program are not recorded; or
                                       MODULE:malloc=FUNCTION,free=FUNCTION for an unknown one [1]
   HEAPPROF_PYTHON                     0: stacks have no frames of Python functions [1]
