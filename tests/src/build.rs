@@ -51,7 +51,8 @@ pub fn is_glibc_before(major: u32, minor: u32) -> bool {
 
 /// Returns the setting of the library that all runs have (`HEAPPROF_TEST_WITH=NAME=VALUE`).
 pub(crate) fn setting_of_all_runs() -> Option<(String, String)> {
-    let setting = std::env::var("HEAPPROF_TEST_WITH").ok()?;
+    let setting = std::env::var("HEAPPROF_TEST_WITH").ok();
+    let setting = setting.filter(|setting| !setting.is_empty())?;
     let (name, value) = setting.split_once('=').expect("a name and a value");
     Some((name.to_owned(), value.to_owned()))
 }

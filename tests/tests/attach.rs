@@ -52,6 +52,7 @@ fn what_happens_while_it_is_attached_is_recorded_exactly() {
     let [log] = &server.logs()[..] else {
         panic!("{:?}", server.logs())
     };
+    server.quit(); // its threads leave no processor to the reader
     let log = Log::read(log).whole();
     assert_eq!(log.end(), Some(EndReason::Detached));
     for thread in 0..8 {
@@ -65,7 +66,6 @@ fn what_happens_while_it_is_attached_is_recorded_exactly() {
     for block in log.blocks_of(23100) {
         assert_eq!(log.named().site_of(block.stack), Some("site_burst"));
     }
-    server.end();
 }
 
 /// glibc's `realloc` and `posix_memalign` may call `malloc`, which is tapped, too. That is one
