@@ -1,5 +1,5 @@
-//! Allocators that cannot be recorded: one inside a library that the program opens later, and
-//! Rust's global allocator, if it has memory of its own. A line says so.
+//! An allocator inside a library that the program opens later: readers say that its blocks are not
+//! recorded.
 
 use std::fs;
 use std::process::Command;
@@ -115,65 +115,4 @@ fn an_allocator_in_a_stripped_library_is_told_by_its_messages() {
     let read = Run::heapprof().arg("top").arg(ran.log_path()).run().well();
     let told = "libother.so brings an allocator of its own (jemalloc, by its messages)";
     assert!(read.stderr.contains(told), "{}", read.stderr);
-}
-
-/// A global allocator that has memory of its own, or takes each block from malloc.
-const RUST: &str = r#"
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-const TAKES_FROM_MALLOC: bool = cfg!(takes_from_malloc);
-struct Global;
-#[repr(align(64))]
-#[allow(dead_code)]
-struct Memory([u8; 1 << 20]);
-static mut MEMORY: Memory = Memory([0; 1 << 20]);
-static USED: AtomicUsize = AtomicUsize::new(0);
-
-unsafe impl GlobalAlloc for Global {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if TAKES_FROM_MALLOC {
-            return unsafe { System.alloc(layout) };
-        }
-        let at = USED.fetch_add(layout.size().next_multiple_of(64), Ordering::Relaxed);
-        assert!(at + layout.size() <= 1 << 20);
-        unsafe { (&raw mut MEMORY).cast::<u8>().add(at) }
-    }
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        if TAKES_FROM_MALLOC {
-            unsafe { System.dealloc(block, layout) }
-        }
-    }
-}
-
-#[global_allocator]
-static GLOBAL: Global = Global;
-
-fn main() {
-    std::hint::black_box(vec![1u8; 45001]);
-}
-"#;
-
-#[test]
-fn a_global_allocator_with_memory_of_its_own_is_told() {
-    for (flags, lines, blocks) in [(&[][..], 1, 0), (&["--cfg", "takes_from_malloc"], 0, 1)] {
-        for optimised in ["-O", "-g"] {
-            let folder = tempfile::tempdir().expect("a folder");
-            fs::write(folder.path().join("global.rs"), RUST).expect("a file");
-            let made = Command::new("rustc")
-                .args(["--edition", "2024", optimised, "global.rs"])
-                .args(flags)
-                .current_dir(folder.path())
-                .status();
-            assert!(made.expect("rustc").success());
-            let run = Run::program(folder.path().join("global"));
-            let ran = run.interval(1).run().well();
-            let notes = ran.notes();
-            assert_eq!(notes.len(), lines, "{flags:?} {optimised}: {notes:?}");
-            let tells = |line: &String| line.contains("Rust's global allocator in ");
-            assert!(notes.iter().all(tells), "{notes:?}");
-            let log = ran.log().whole();
-            assert_eq!(log.blocks_of(45001).len(), blocks, "{flags:?} {optimised}");
-        }
-    }
 }

@@ -53,8 +53,6 @@ mod mapping_call;
 #[cfg(not(feature = "attach"))]
 pub(crate) mod opened_libraries;
 mod plan;
-#[cfg(not(feature = "attach"))]
-mod rust_allocator;
 mod tapped_function;
 mod user_functions;
 

@@ -7,8 +7,6 @@ use heapprof_format::SLACK_UNKNOWN;
 
 use super::functions::{Family, flat_names, known_by};
 use super::plan::{Functions, Take, TapRequest, plan};
-#[cfg(not(feature = "attach"))]
-use super::rust_allocator;
 use super::tapped_function::UsableSize;
 use super::{NAMED, TapOutcome};
 use crate::allocator;
@@ -17,8 +15,6 @@ use crate::os::executable;
 use crate::os::libc_trampolines;
 use crate::os::link_map::Module;
 use crate::os::sys::{File, MappedFile};
-#[cfg(not(feature = "attach"))]
-use crate::state::phase;
 
 /// Prepares the taps of each allocator of a module, and hands them to `take`, with the range of the
 /// module's code. Without `take`, each allocator counts as refused, and its outcome is its name.
@@ -102,15 +98,6 @@ pub(super) fn for_each_allocator(
             .functions()
             .any(|function| function.name == b"mallocx");
     for functions in named.chain(known) {
-        if let Functions::Known(Family::Rust, prefix) = functions {
-            if !rust_calls_malloc(module, &symbols, prefix) {
-                // Compilers put its functions into those that call them.
-                let why = "it has memory of its own, and compilers inline its functions, so they are not tapped; its code can report its blocks (heapprof.h)";
-                let kind = functions.name(false);
-                outcomes.push(TapOutcome::Refused(format!("{kind} in {name}: {why}")));
-            }
-            continue;
-        }
         let is_usual = matches!(functions, Functions::Known(Family::Usual, _));
         let name = format!("{} in {name}", functions.name(is_another));
         // jemalloc's own functions are never called from our hooks, those of others are.
@@ -194,19 +181,6 @@ fn calls_own_functions_of_next() -> bool {
     false
 }
 
-/// Returns true if each block of Rust's global allocator in the module is recorded at malloc. It is
-/// asked at boot only.
-#[cfg(not(feature = "attach"))]
-fn rust_calls_malloc(module: &Module, symbols: &ElfSymbols<'_>, prefix: &[u8]) -> bool {
-    phase::is_recording() || rust_allocator::calls_malloc(module, symbols, prefix)
-}
-
-/// A process that runs is not asked.
-#[cfg(feature = "attach")]
-fn rust_calls_malloc(_: &Module, _: &ElfSymbols<'_>, _: &[u8]) -> bool {
-    true
-}
-
 /// Returns the allocator's function for the usable bytes of a block. A linker may have dropped it.
 fn usable_size(
     module: &Module,
@@ -250,10 +224,6 @@ fn allocators<'a>(symbols: &ElfSymbols<'a>, owns_malloc: bool) -> Vec<(Family, &
         let mut functions = symbols.functions();
         functions.any(|function| family.is_confirmed_by(function.name, prefix))
     });
-    // A known allocator is Rust's global one in its module.
-    if found.iter().any(|&(family, _)| family != Family::Rust) {
-        found.retain(|&(family, _)| family != Family::Rust);
-    }
     found
 }
 

@@ -197,8 +197,6 @@ pub(super) enum Family {
     Tcmalloc,
     /// snmalloc's functions for Rust.
     Snmalloc,
-    /// A Rust program's `#[global_allocator]` of any other kind, which is not tapped.
-    Rust,
     /// The program's own malloc, under its usual names, and jemalloc's functions without a prefix.
     Usual,
     /// The loader, which is no allocator.
@@ -216,7 +214,6 @@ impl Family {
             Family::Mimalloc => "mimalloc",
             Family::Tcmalloc => "tcmalloc",
             Family::Snmalloc => "snmalloc",
-            Family::Rust => "Rust's global allocator",
             Family::Usual => "malloc",
             Family::Loader => "the loader",
             Family::Mappings => "mappings",
@@ -230,7 +227,6 @@ impl Family {
             Family::Mimalloc => &[STANDARD, MIMALLOC],
             Family::Tcmalloc => &[STANDARD, TCMALLOC],
             Family::Snmalloc => &[SNMALLOC],
-            Family::Rust => &[],
             Family::Usual => &[STANDARD, OPERATORS, JEMALLOC],
             Family::Loader => &[LOADER],
             Family::Mappings => &[MAPPINGS],
@@ -244,7 +240,7 @@ impl Family {
             Family::Mimalloc => &[b"usable_size", b"malloc_usable_size", b"malloc_size"],
             Family::Tcmalloc => &[b"malloc_size"],
             Family::Snmalloc => &[b"rust_usable_size"],
-            Family::Rust | Family::Loader | Family::Mappings => &[],
+            Family::Loader | Family::Mappings => &[],
         }
     }
 
@@ -255,7 +251,6 @@ impl Family {
         rest.is_some_and(|rest| match self {
             Family::Jemalloc => [&b"dallocx"[..], b"sdallocx"].contains(&rest),
             Family::Snmalloc => rest == b"rust_dealloc",
-            Family::Rust => [&b"14___rust_dealloc"[..], b"__rust_dealloc"].contains(&rest),
             Family::Mimalloc | Family::Tcmalloc | Family::Usual => rest == b"free",
             Family::Loader | Family::Mappings => false,
         })
@@ -268,7 +263,7 @@ impl Family {
             // Functions for aligned blocks may call `tc_malloc`.
             Family::Tcmalloc => !has(name, b"align") && !has(name, b"valloc"),
             Family::Mimalloc | Family::Usual => matches!(call, Free { .. }),
-            Family::Rust | Family::Loader | Family::Mappings => false,
+            Family::Loader | Family::Mappings => false,
         }
     }
 
@@ -329,10 +324,6 @@ pub(super) fn known_by(name: &[u8]) -> Option<(Family, &[u8])> {
     let known = match name {
         b"tc_malloc" => (Family::Tcmalloc, &name[..3]),
         b"sn_rust_alloc" => (Family::Snmalloc, &name[..3]),
-        b"__rust_alloc" => (Family::Rust, &name[..0]),
-        _ if name.ends_with(b"_7___rustc12___rust_alloc") => {
-            (Family::Rust, name.strip_suffix(b"12___rust_alloc")?)
-        }
         b"mallocx" => (Family::Usual, &name[..0]),
         _ => (Family::Jemalloc, name.strip_suffix(b"mallocx")?),
     };
