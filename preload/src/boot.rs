@@ -346,8 +346,12 @@ fn notice_own_functions(is_none_tapped: bool) {
     }
     if is_none_tapped && let Some(call) = allocator::own_call_into_any() {
         diagnostics::put_notice_for_next_log(format_args!(
-            "{}, a function of an allocator's own: such calls are not recorded (malloc and free are)",
-            words(&call)
+            "{}, a function of an allocator's own: such calls are not recorded (malloc and free are){}",
+            words(&call),
+            match allocator::has_next() {
+                true => ", and a block of malloc that they free stays in use",
+                false => "",
+            }
         ));
     }
 }

@@ -405,3 +405,55 @@ int main(void) { kept = malloc(44001); kept = mallocx(44002, 0); return 0; }
         }
     }
 }
+
+/// A library in front of the allocator that passes calls of `malloc` on, as libmemusage does.
+#[test]
+fn a_library_in_front_of_the_allocator_changes_nothing() {
+    for own in OWN {
+        if !libraries().contains(&own.library) {
+            continue;
+        }
+        let run = mixes(&own).preloading(&["", "libmemusage.so"]);
+        let ran = run.arg("10").interval(1).prefix("t").run();
+        assert_eq!(ran.code(), 0, "{}: {}", own.library, ran.stderr);
+        let log = ran.log().whole();
+        assert_eq!(log.unknown_frees(), 0, "{}", own.library);
+        for size in [43001, 43002, 43003, 43004, 43005, 43006, 43072, 43007] {
+            assert_eq!(log.blocks_of(size).len(), 10, "{}: {size}", own.library);
+        }
+    }
+}
+
+/// The bytes of a call that ends by an exception are laid on no axis.
+#[test]
+fn an_own_function_that_throws_leaves_no_bytes() {
+    let source = r#"
+#include <cstdlib>
+#include <new>
+extern "C" void *tc_new(size_t);
+static void *volatile kept;
+int main()
+{
+    volatile size_t sizes[] = {(size_t)1 << 40, (size_t)1 << 62, (size_t)1 << 62};
+    for (int i = 0; i < 3000; i++) {
+        try { kept = tc_new(sizes[i % 3]); } catch (const std::bad_alloc &) {}
+        kept = malloc(100);
+    }
+    return 0;
+}
+"#;
+    let made = Run::tool("g++");
+    std::fs::write(made.folder().join("p.cpp"), source).unwrap();
+    let made = made.args(["-fno-builtin", "-O0", "p.cpp", "-o", "program"]);
+    let made = made.arg("-l:libtcmalloc_minimal.so.4").run().well();
+    for (choice, interval) in [("", 1), ("jemalloc", 1), ("", 4096)] {
+        let run = Run::program(made.folder().join("program")).prefix("t");
+        let run = run.env("HEAPPROF_ALLOCATOR", choice).interval(interval);
+        let log = run.run().log().whole();
+        let health = assert_health(&log.profile, choice);
+        assert!(health.counted < 1e6, "{choice} at {interval}: {health:?}");
+        if interval == 1 {
+            assert_eq!(log.blocks_of(100).len(), 3000, "{choice}");
+        }
+    }
+}

@@ -85,7 +85,7 @@ pub(crate) fn library() -> Option<&'static CStr> {
 /// At boot: returns a call of an own function of the allocator that serves the program, if that is
 /// the next one.
 pub(crate) fn own_call() -> Option<OwnCall> {
-    own_functions::call_into(chosen()?.library)
+    chosen().and_then(|_| own_functions::call_into_next())
 }
 
 /// Returns true if the next allocator serves the program since the program calls its own functions,
@@ -146,8 +146,7 @@ fn decide() -> *mut Next {
         AllocatorChoice::Program => find(),
         AllocatorChoice::Ours => None,
         AllocatorChoice::Automatic => {
-            let definer = link_map::behind_us().find(|it| it.function(c"malloc").is_some());
-            let call = definer.and_then(own_functions::call_into);
+            let call = own_functions::call_into_next();
             call.and_then(|_| find())
         }
     };

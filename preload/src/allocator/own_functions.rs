@@ -6,6 +6,7 @@
 
 use std::ffi::CStr;
 
+use crate::os::libc_trampolines;
 use crate::os::link_map::{self, Module};
 
 /// Functions of jemalloc's that give out or take blocks (jemalloc(3), "Non-standard API").
@@ -31,7 +32,7 @@ pub(crate) struct OwnCall {
 }
 
 /// At boot or before: returns a call of an own function of the library.
-pub(crate) fn call_into(library: &Module) -> Option<OwnCall> {
+fn call_into(library: &Module) -> Option<OwnCall> {
     let symbols = library.symbols()?;
     if !(SIGNATURES.iter()).any(|name| symbols.function(name).is_some()) {
         return None;
@@ -47,6 +48,15 @@ pub(crate) fn call_into(library: &Module) -> Option<OwnCall> {
             function,
         })
     })
+}
+
+/// At boot or before: returns a call of an own function of the allocator that the program would
+/// have without this library. A library in front of it may pass calls of `malloc` on to it. An
+/// allocator behind libc serves no `malloc`.
+pub(crate) fn call_into_next() -> Option<OwnCall> {
+    let is_in_front = |module: &&Module| !libc_trampolines::is_libc(module);
+    let mut libraries = link_map::behind_us().take_while(is_in_front);
+    libraries.find_map(|it| it.function(c"malloc").and_then(|_| call_into(it)))
 }
 
 /// At boot or before: returns a call of an own function of any library but the program.

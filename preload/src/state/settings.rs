@@ -83,9 +83,9 @@ pub(crate) fn allocator_choice(environment: &Environment) -> AllocatorChoice {
     let is_secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     let value = environment.get(ALLOCATOR);
     match value.filter(|value| !is_secure && !value.is_empty()) {
-        None => AllocatorChoice::Automatic,
         Some(value) if value == PROGRAM.as_bytes() => AllocatorChoice::Program,
-        Some(_) => AllocatorChoice::Ours,
+        Some(value) if value == JEMALLOC.as_bytes() => AllocatorChoice::Ours,
+        _ => AllocatorChoice::Automatic,
     }
 }
 

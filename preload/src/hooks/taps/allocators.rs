@@ -80,6 +80,7 @@ pub(super) fn for_each_allocator(
     let code = module.address(code.start)..module.address(code.end);
     let mut tapped: Vec<u64> = Vec::new();
     let is_next = allocator::next_library().is_some_and(|library| library == module.path());
+    let may_serve = allocator::next_library().is_some() && module.function(c"malloc").is_some();
     let calls_own_functions = is_next && calls_own_functions_of_next();
     let named = named.into_iter().map(Functions::Named);
     let mut known = allocators(&symbols, owns_malloc);
@@ -100,10 +101,11 @@ pub(super) fn for_each_allocator(
     for functions in named.chain(known) {
         let is_usual = matches!(functions, Functions::Known(Family::Usual, _));
         let name = format!("{} in {name}", functions.name(is_another));
-        // jemalloc's own functions are never called from our hooks, those of others are.
-        let is_called_by_hooks = is_next && !is_usual && !serves;
+        // jemalloc's own functions are never called from our hooks. Those of others are, also
+        // through a library in front that passes calls of malloc on.
+        let is_called_by_hooks = may_serve && !is_usual && !serves;
         let is_named = matches!(functions, Functions::Named(_));
-        if is_called_by_hooks && !is_named && !calls_own_functions {
+        if is_next && is_called_by_hooks && !is_named && !calls_own_functions {
             continue; // each block is recorded at malloc
         }
         let is_allocator = !matches!(

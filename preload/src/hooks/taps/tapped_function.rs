@@ -93,6 +93,27 @@ tap_entry_stub! {
     pub(super) fn due_stub => allocation_is_due
 }
 
+/// A call for which the countdown has expired. If it ends by an exception, its bytes are taken from
+/// the thread's allocation axis again.
+struct UnfinishedCall<'a> {
+    tap: &'a FunctionTap,
+    size: usize,
+    here: WalkStart,
+}
+
+impl Drop for UnfinishedCall<'_> {
+    fn drop(&mut self) {
+        let nothing = std::ptr::null_mut();
+        sample::on_allocation(
+            self.tap.pc(),
+            nothing,
+            self.size,
+            Fit::reported(0),
+            self.here,
+        );
+    }
+}
+
 /// Serves an allocation for which the countdown has expired.
 unsafe extern "C-unwind" fn allocation_is_due(
     registers: &Registers,
@@ -111,7 +132,9 @@ unsafe extern "C-unwind" fn allocation_is_due(
         Call::AllocateInto { place, size } => (argument(size), Some(argument(place))),
         _ => (0, None), // no other function has such a check
     };
+    let unfinished = UnfinishedCall { tap, size, here };
     let answer = tap.call(registers);
+    std::mem::forget(unfinished);
     let block = match place {
         None => answer,
         // SAFETY: the function has just stored a block there.
