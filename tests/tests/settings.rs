@@ -105,8 +105,8 @@ fn a_bad_value_is_one_line_and_the_default() {
         ("HEAPPROF_MAX_SAMPLES_PER_SEC", "-3", &["-3", "using 0"]),
         ("HEAPPROF_RECORD_OVER", "big", &["big", "using 0"]),
         ("HEAPPROF_RECORD_OVER", "9999999G", &["9999999G", "using 0"]),
-        ("HEAPPROF_START", "later", &["later", "using running"]),
-        ("HEAPPROF_START", "0", &["0", "using running"]),
+        ("HEAPPROF_START", "later", &["later", "counts as not set"]),
+        ("HEAPPROF_START", "0", &["0", "counts as not set"]),
         ("HEAPPROF_CONTROL", "maybe", &["maybe", "first sample"]),
         ("HEAPPROF_CONTROL", "2", &["2", "first sample"]),
     ];

@@ -42,7 +42,7 @@ static CHOSEN: AtomicPtr<Next> = AtomicPtr::new(UNDECIDED);
 const UNDECIDED: *mut Next = std::ptr::without_provenance_mut(1);
 /// True if the next allocator is wanted, and no library has a whole one.
 static IS_MISSED: AtomicBool = AtomicBool::new(false);
-/// True if the next allocator is chosen since the program calls its own functions.
+/// True if the next allocator is chosen because the program calls its own functions.
 static IS_CHOSEN_FOR_CALLS: AtomicBool = AtomicBool::new(false);
 
 struct NextCell(UnsafeCell<MaybeUninit<Next>>);
@@ -88,8 +88,8 @@ pub(crate) fn own_call() -> Option<OwnCall> {
     chosen().and_then(|_| own_functions::call_into_next())
 }
 
-/// Returns true if the next allocator serves the program since the program calls its own functions,
-/// and not since the user wants it.
+/// Returns true if the next allocator serves the program because the program calls its own
+/// functions, and not because the user wants it.
 pub(crate) fn is_chosen_for_calls() -> bool {
     IS_CHOSEN_FOR_CALLS.load(Ordering::Relaxed)
 }

@@ -65,7 +65,7 @@ use user_functions::NamedFunctions;
 pub(crate) enum TapOutcome {
     /// It is tapped.
     Tapped(String),
-    /// It serves the program, and is tapped at functions that our hooks call, too.
+    /// It is tapped at functions that the hooks may call, too, because it serves the program.
     TappedNext(String),
     /// It is left alone.
     Refused(String),

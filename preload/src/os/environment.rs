@@ -206,7 +206,7 @@ impl Environment {
         match self.text(name).as_deref() {
             Some(text) if text == *other => 1,
             Some(text) if text != *usual => {
-                say!("{name}={text} is neither {other} nor {usual}; using {usual}");
+                say!("{name}={text} is neither {other} nor {usual}; it counts as not set");
                 0
             }
             _ => 0,
