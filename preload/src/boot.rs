@@ -337,7 +337,7 @@ fn notice_own_functions(is_none_tapped: bool) {
         && let Some(call) = allocator::own_call_into_next()
     {
         diagnostics::put_notice_for_next_log(format_args!(
-            "{}, a function of the allocator in {}: that allocator serves the program",
+            "{}, a function of its allocator's own: {} serves the program, and not heapprof's jemalloc",
             words(&call),
             allocator::next_library()
                 .unwrap_or_default()
