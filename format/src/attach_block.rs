@@ -39,9 +39,11 @@ pub const MOST_ATTACH_PATCHES: usize = 512;
 pub const ATTACH_JUMP: usize = 5;
 /// Most bytes of a text.
 const TEXT: usize = 1024;
+/// Most bytes of the functions that the user names.
+const TAPS: usize = 4096;
 
 /// First word of a block that this version understands.
-pub const ATTACH_MAGIC: u64 = u64::from_le_bytes(*b"heapatt\x03");
+pub const ATTACH_MAGIC: u64 = u64::from_le_bytes(*b"heapatt\x04");
 
 /// The states, in [`AttachBlock::state`].
 pub mod attach_state {
@@ -88,6 +90,8 @@ pub struct AttachInput {
     pub folder_len: u32,
     /// Bytes of `name`.
     pub name_len: u32,
+    /// Bytes of `taps`.
+    pub taps_len: u32,
     /// 1 if no thread is in the code of an earlier recording.
     pub is_quiet: u32,
     /// The thread pointer of the main thread; 0 if that thread has ended.
@@ -96,6 +100,8 @@ pub struct AttachInput {
     pub folder: [u8; TEXT],
     /// The log's path without its ending; empty: a name of the program's.
     pub name: [u8; TEXT],
+    /// The functions of allocators that the user names, as `HEAPPROF_TAP` has them.
+    pub taps: [u8; TAPS],
 }
 
 impl AttachInput {
@@ -107,10 +113,12 @@ impl AttachInput {
             depth,
             folder_len: folder.len() as u32,
             name_len: name.len() as u32,
+            taps_len: 0,
             is_quiet: 0,
             main_thread: 0,
             folder: [0; TEXT],
             name: [0; TEXT],
+            taps: [0; TAPS],
         };
         input
             .folder
@@ -118,6 +126,14 @@ impl AttachInput {
             .copy_from_slice(folder);
         input.name.get_mut(..name.len())?.copy_from_slice(name);
         Some(input)
+    }
+
+    /// Adds the functions that the user names. `None`: the text is too long.
+    #[must_use]
+    pub fn with_taps(mut self, taps: &[u8]) -> Option<AttachInput> {
+        self.taps.get_mut(..taps.len())?.copy_from_slice(taps);
+        self.taps_len = taps.len() as u32;
+        Some(self)
     }
 
     /// Returns the input as it lies in memory.
@@ -140,6 +156,10 @@ impl AttachInput {
             &self.name_len.to_le_bytes(),
         );
         put(
+            offset_of!(AttachInput, taps_len),
+            &self.taps_len.to_le_bytes(),
+        );
+        put(
             offset_of!(AttachInput, is_quiet),
             &self.is_quiet.to_le_bytes(),
         );
@@ -149,6 +169,7 @@ impl AttachInput {
         );
         put(offset_of!(AttachInput, folder), &self.folder);
         put(offset_of!(AttachInput, name), &self.name);
+        put(offset_of!(AttachInput, taps), &self.taps);
         bytes
     }
 
@@ -160,6 +181,11 @@ impl AttachInput {
     /// Returns the log's path without its ending.
     pub fn name(&self) -> &[u8] {
         &self.name[..(self.name_len as usize).min(TEXT)]
+    }
+
+    /// Returns the functions that the user names.
+    pub fn taps(&self) -> &[u8] {
+        &self.taps[..(self.taps_len as usize).min(TAPS)]
     }
 }
 
@@ -457,5 +483,9 @@ mod tests {
         let input = AttachInput::new(1, 64, b"/srv", b"prof").expect("short paths");
         assert_eq!((input.folder(), input.name()), (&b"/srv"[..], &b"prof"[..]));
         assert!(AttachInput::new(1, 64, &[b'x'; TEXT + 1], b"").is_none());
+        let taps = b"libpool.so:malloc=get,free=put";
+        let input = input.with_taps(taps).expect("a short text");
+        assert_eq!((input.taps(), input.name()), (&taps[..], &b"prof"[..]));
+        assert!(input.with_taps(&[b'x'; TAPS + 1]).is_none());
     }
 }

@@ -111,7 +111,8 @@ fn attach(input: &AttachInput) -> Result<(), String> {
     IS_PREPARED.store(true, Ordering::Release);
     stack_bounds::remember_main_thread(arguments(), input.main_thread);
     let mut settings = settings(input);
-    let tapped = attach_taps::prepare(input.is_quiet == 1, library_changes::begin)?;
+    let named = settings.named_taps.as_deref().unwrap_or_default();
+    let tapped = attach_taps::prepare(input.is_quiet == 1, named, library_changes::begin)?;
     settings.tapped = tapped.allocators;
     if !tapped.maps {
         settings.mmap_from = 0;
@@ -242,6 +243,8 @@ fn settings(input: &AttachInput) -> Settings {
     settings.depth = input.depth;
     settings.folder = Some(input.folder().to_vec());
     settings.log_name = Some(input.name().to_vec()).filter(|name| !name.is_empty());
+    let taps = String::from_utf8_lossy(input.taps()).into_owned();
+    settings.named_taps = Some(taps).filter(|taps| !taps.is_empty());
     settings.is_attached = true;
     settings.control = Some(true);
     settings

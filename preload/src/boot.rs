@@ -337,7 +337,8 @@ fn notice_own_functions(is_none_tapped: bool) {
         && let Some(call) = allocator::own_call_into_next()
     {
         diagnostics::put_notice_for_next_log(format_args!(
-            "{}, a function of its allocator's own: {} serves the program, and not heapprof's jemalloc",
+            "{}, a function of its allocator's own: {} serves the program, and not heapprof's jemalloc \
+             (HEAPPROF_ALLOCATOR=jemalloc overrides that)",
             words(&call),
             allocator::next_library()
                 .unwrap_or_default()

@@ -73,6 +73,8 @@ pub struct AttachRequest {
     pub folder: PathBuf,
     /// The log's path without its ending, from that folder on; empty: a name of the program's.
     pub name: Vec<u8>,
+    /// Functions of allocators, as `HEAPPROF_TAP` names them; empty: none.
+    pub taps: String,
     /// The library's file.
     pub library: PathBuf,
 }
@@ -173,7 +175,9 @@ pub fn attach(pid: u32, request: &AttachRequest) -> Result<AttachedRecording, Re
         request.folder.as_os_str().as_encoded_bytes(),
         &request.name,
     )
-    .ok_or("the path of the log is too long")?;
+    .ok_or("the path of the log is too long")?
+    .with_taps(request.taps.as_bytes())
+    .ok_or("the names of functions to be tapped are too long")?;
     wait_for_carrier(pid)?;
     let before = match target.presence() {
         Presence::Preloaded => return Err(Refusal::Preloaded),

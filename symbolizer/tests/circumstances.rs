@@ -522,11 +522,12 @@ fn what_the_library_noted_is_told_wherever_numbers_are() {
     log.module("/bin/server", 0x1000, 0x1000);
     let stack = log.stack(&[0x1101, 0x1201]);
     log.alloc(stack, 1000);
+    let notice = |time_ns| Record::Notice {
+        time_ns,
+        text: "the last dump is skipped: HEAPPROF_EXIT_WAIT_MS=10".into(),
+    };
     for _ in 0..2 {
-        log.record(|_| Record::Notice {
-            time_ns: 500 * MS,
-            text: "the last dump is skipped: HEAPPROF_EXIT_WAIT_MS=10".into(),
-        });
+        log.record(|_| notice(500 * MS));
     }
     log.alloc(stack, 300);
     let folder = tempfile::tempdir().unwrap();
@@ -543,19 +544,28 @@ fn what_the_library_noted_is_told_wherever_numbers_are() {
     assert!(folded.contains(&format!("# {noted}\n")), "{folded}");
     assert!(comments(&[file]).contains(&noted.to_owned()));
 
-    // With several logs, the process of the notice is named.
-    let other = crate::common::write(folder.path(), "t.heaplog", &{
+    // With several logs, the process of the notice is named, and a notice of several is said once.
+    let another = |pid, notice: Option<Record>| {
         let mut log = LogBuilder::new(1);
-        log.begins(crate::common::processes::begin(10, 1));
+        log.begins(crate::common::processes::begin(pid, 1));
         log.module("/bin/server", 0x1000, 0x1000);
         let stack = log.stack(&[0x1101, 0x1201]);
         log.alloc(stack, 5);
-        log.end()
-    });
-    let other = other.to_str().unwrap();
+        if let Some(notice) = notice {
+            log.record(|_| notice);
+        }
+        let name = format!("{pid}.heaplog");
+        crate::common::write(folder.path(), &name, &log.end())
+    };
+    let (other, noted) = (another(10, None), another(11, Some(notice(700 * MS))));
+    let (other, noted) = (other.to_str().unwrap(), noted.to_str().unwrap());
     let added = ok(&["top", file, other]);
-    let number = "the library noted something about 1 of the processes";
-    assert!(added.contains(number), "{added}");
+    let of_one = "noted of server, pid 77: \"the last dump is skipped: HEAPPROF_EXIT_WAIT_MS=10\"";
+    assert_eq!(added.matches(of_one).count(), 1, "{added}");
+    let added = ok(&["top", file, other, noted]);
+    let of_two = "noted of 2 processes: \"the last dump is skipped: HEAPPROF_EXIT_WAIT_MS=10\"";
+    assert_eq!(added.matches("the last dump").count(), 1, "{added}");
+    assert!(added.contains(of_two), "{added}");
     let joined = folder.path().join("joined.heaplog");
     ok(&["join", "-o", joined.to_str().unwrap(), file, other]);
     let joined = ok(&["top", joined.to_str().unwrap()]);

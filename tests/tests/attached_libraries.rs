@@ -147,6 +147,62 @@ fn an_allocator_that_comes_later_is_recorded_from_its_first_instruction_on() {
     server.end();
 }
 
+/// Functions that nobody knows are recorded if the user names them: of a library that is opened
+/// later, and of one that is open. Each recording has the functions that were named for it.
+#[test]
+fn the_user_names_functions_for_each_recording() {
+    let mut server = AttachedServer::start(2);
+    let names = ["-Dtoy_mallocx=toy_take", "-Dtoy_dallocx=toy_put"];
+    let toy = toy(&server, "libtoy.so", &names);
+    let tap = ["--tap", "libtoy.so:malloc=toy_take,free=toy_put"];
+    server.attached(&[&["-i", "1"], &tap[..]].concat());
+    assert_eq!(server.tell(&format!("open {}", toy.display())), 10);
+    server.detached();
+    let log = last_log(&server);
+    assert_eq!(blocks_in_use(&log, 23700), (10, 10));
+    assert_eq!(blocks_in_use(&log, 23800), (3, 3), "the constructor's");
+    let words = "HEAPPROF_TAP names libtoy.so, which is not loaded at the start";
+    assert!(info(&server).contains(words));
+
+    // The library is open. Functions of an earlier recording do not count.
+    for (tap, blocks) in [(&[][..], 0), (&tap[..], 10), (&[], 0)] {
+        server.attached(&[&["-i", "1"], tap].concat());
+        assert_eq!(is_as_its_file(&server, &toy), Some(tap.is_empty()));
+        server.tell("cycles 1");
+        server.detached();
+        assert_eq!(is_as_its_file(&server, &toy), Some(true));
+        assert_eq!(blocks_in_use(&last_log(&server), 23700), (blocks, 0));
+    }
+
+    // A wrong name is told, and the process goes on as before.
+    for (tap, why) in [
+        (
+            "libtoy.so:get=toy_take,free=toy_put",
+            "\"get\" is none of malloc",
+        ),
+        ("libtoy.so:malloc=toy_take", "names no function that frees"),
+        ("libtoy.so", "wanted is MODULE:malloc=FUNCTION"),
+    ] {
+        let ran = server.heapprof(&["attach", &server.pid().to_string(), "--tap", tap]);
+        assert!(
+            ran.code() != 0 && ran.stderr.contains(why),
+            "{}",
+            ran.stderr
+        );
+    }
+    let lacking = [
+        "-i",
+        "1",
+        "--tap",
+        "libtoy.so:malloc=toy_take,free=toy_gone",
+    ];
+    server.attached(&lacking);
+    server.detached();
+    assert!(info(&server).contains("it has no function toy_gone"));
+    assert_eq!(server.tell("errors"), 0);
+    server.end();
+}
+
 /// A library that is opened again and again has its taps each time, and leaves no memory behind.
 #[test]
 fn a_library_that_comes_and_goes_leaves_nothing_behind() {

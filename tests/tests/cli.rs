@@ -229,6 +229,34 @@ fn run_passes_the_exit_status_on() {
     }
 }
 
+/// A program that a fault has ended may do without our allocator what it cannot do with it.
+#[test]
+fn run_says_how_a_program_keeps_its_allocator_if_a_fault_has_ended_it() {
+    let advice = "SIGSEGV has ended the program; if it runs without heapprof, try";
+    for (options, signal, is_said) in [
+        (&[][..], "SEGV", true),
+        (&["--allocator", "program"], "SEGV", false),
+        (&["-q"], "SEGV", false),
+        (&[], "KILL", false),
+        (&[], "TERM", false),
+    ] {
+        let script = format!("kill -{signal} $$");
+        let ran = Run::heapprof()
+            .args(
+                [
+                    &["run", "-i", "1"],
+                    options,
+                    &["--", "/bin/sh", "-c", &script],
+                ]
+                .concat(),
+            )
+            .run();
+        assert_eq!(ran.stderr.contains(advice), is_said, "{}", ran.stderr);
+        let is_any = ran.stderr.contains("keeps the program's own allocator");
+        assert_eq!(is_any, is_said, "{}", ran.stderr);
+    }
+}
+
 /// `heapprof` itself finds no memory for its work at the end, or none for the stacks of threads.
 #[test]
 fn run_passes_the_exit_status_on_without_memory() {

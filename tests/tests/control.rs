@@ -79,6 +79,39 @@ fn a_paused_program_records_from_start_to_stop() {
     }
 }
 
+/// `heapprof attach` starts the recording of a process that is preloaded. It changes the interval
+/// only if one is given.
+#[test]
+fn attaching_to_a_preloaded_process_starts_its_recording() {
+    let run = service("steady")
+        .interval(1)
+        .env("HEAPPROF_START", "paused");
+    let mut running = started(run);
+    let pid = running.pid();
+    running.until("a writer", |running| writer_of(running.pid()).is_some());
+    let attach = |options: &[&str]| {
+        let ran = Run::heapprof()
+            .args([&["attach", &pid.to_string()], options].concat())
+            .run();
+        ran.well().stderr
+    };
+    let said = attach(&[]);
+    assert!(
+        said.contains("already: recording, every allocation; heapprof ctl"),
+        "{said}"
+    );
+    let said = attach(&["-i", "4KiB", "--for", "1s", "--tap", "a:free=b"]);
+    let words = "already: was already recording, one sample every 4096 bytes";
+    assert!(said.contains(words), "{said}");
+    assert!(
+        said.contains("without effect there: --for, --tap;"),
+        "{said}"
+    );
+    let changes = ended(running).log().whole().regimes();
+    let intervals: Vec<u64> = changes.iter().map(|&(_, interval)| interval).collect();
+    assert_eq!(intervals, [0, 1, 4096]);
+}
+
 /// A peer cannot fill the disk: after a burst, one a second.
 #[test]
 fn dumps_are_limited_to_a_burst_and_one_a_second() {

@@ -29,17 +29,15 @@
 
 #[cfg(not(feature = "attach"))]
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use heapprof_format::TAPPED_LATER;
 
-#[cfg(not(feature = "attach"))]
 use crate::os::diagnostics;
+#[cfg(not(feature = "attach"))]
 use crate::os::diagnostics::say;
+use crate::os::link_map;
 #[cfg(not(feature = "attach"))]
-use crate::os::executable;
-#[cfg(not(feature = "attach"))]
-use crate::os::link_map::{self, Module};
+use crate::os::link_map::Module;
 
 mod allocators;
 #[cfg(feature = "attach")]
@@ -59,7 +57,6 @@ mod user_functions;
 use allocators::for_each_allocator;
 #[cfg(not(feature = "attach"))]
 use plan::{PatchPlan, apply};
-use user_functions::NamedFunctions;
 
 /// The result for one allocator, in words.
 pub(crate) enum TapOutcome {
@@ -104,15 +101,12 @@ impl TapOutcome {
     }
 }
 
-/// The functions that the user names.
-static NAMED: OnceLock<Vec<NamedFunctions>> = OnceLock::new();
-
 /// At boot: reads the functions that the user names in `HEAPPROF_TAP`. Prints a line if the value
 /// is wrong.
+#[cfg(not(feature = "attach"))]
 pub(crate) fn read_named(value: &str) {
-    match user_functions::parse(value) {
-        Ok(named) => drop(NAMED.set(named)),
-        Err(why) => say!("HEAPPROF_TAP={value}: {why}; only known allocators are recorded"),
+    if let Err(why) = user_functions::set(value) {
+        say!("HEAPPROF_TAP={value}: {why}; only known allocators are recorded");
     }
 }
 
@@ -137,14 +131,9 @@ pub(crate) fn install(owns_malloc: bool) -> Vec<TapOutcome> {
 }
 
 /// Notes the modules of `HEAPPROF_TAP` that are not loaded. Such a name may be wrong.
-#[cfg(not(feature = "attach"))]
 fn note_absent_modules() {
-    for named in NAMED.get().into_iter().flatten() {
-        let is_there = |module: &Module| match module.is_program() {
-            true => named.is_in(&executable::path()),
-            false => named.is_in(module.path().to_bytes()),
-        };
-        if !link_map::modules().any(is_there) {
+    for named in user_functions::all() {
+        if !link_map::modules().any(|module| named.is_of(module)) {
             diagnostics::put_notice_for_next_log(format_args!(
                 "HEAPPROF_TAP names {}, which is not loaded at the start: its functions are \
                  recorded when the program opens it by a path",

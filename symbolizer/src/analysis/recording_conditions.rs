@@ -191,13 +191,7 @@ impl Profile {
     /// Says what the library noted about the recording.
     fn noted(&self) -> Vec<String> {
         if !self.parts.is_empty() && !self.run.is_joined {
-            let with_some = self.parts.iter().filter(|p| !p.run.notices.is_empty());
-            return match with_some.count() {
-                0 => Vec::new(),
-                number => vec![format!(
-                    "the library noted something about {number} of the processes (`heapprof info` of each log says what)"
-                )],
-            };
+            return self.noted_of_parts();
         }
         let notices = &self.run.notices;
         let shown = notices.iter().take(NAMED).map(|notice| {
@@ -209,6 +203,35 @@ impl Profile {
             let more = notices.len() - NAMED;
             lines.push(format!(
                 "and {more} more of these (`heapprof info` lists them)"
+            ));
+        }
+        lines
+    }
+
+    /// For several processes: says what the library noted about them. Processes of one program
+    /// often have the same notice, which is said once.
+    fn noted_of_parts(&self) -> Vec<String> {
+        let mut notices: Vec<(&str, Vec<&Part>)> = Vec::new();
+        for part in &self.parts {
+            for notice in &part.run.notices {
+                match notices.iter_mut().find(|(text, _)| *text == notice.text) {
+                    Some((_, parts)) => parts.push(part),
+                    None => notices.push((&notice.text, vec![part])),
+                }
+            }
+        }
+        let shown = notices.iter().take(NAMED).map(|(text, parts)| {
+            let text = Printable(text);
+            match &parts[..] {
+                [part] => format!("noted of {}: \"{text}\"", part.run.process_name()),
+                parts => format!("noted of {} processes: \"{text}\"", parts.len()),
+            }
+        });
+        let mut lines: Vec<String> = shown.collect();
+        if notices.len() > NAMED {
+            let more = notices.len() - NAMED;
+            lines.push(format!(
+                "and {more} more of these (`heapprof info` of each log lists them)"
             ));
         }
         lines

@@ -16,5 +16,6 @@ pub(crate) mod measure;
 pub(crate) mod quantity;
 pub(crate) mod suppressions;
 pub(crate) mod symbols;
+pub(crate) mod taps;
 pub(crate) mod time;
 pub(crate) mod variables;

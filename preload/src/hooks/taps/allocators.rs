@@ -8,7 +8,7 @@ use heapprof_format::SLACK_UNKNOWN;
 use super::functions::{Family, flat_names, known_by};
 use super::plan::{Functions, Take, TapRequest, plan};
 use super::tapped_function::UsableSize;
-use super::{NAMED, TapOutcome};
+use super::{TapOutcome, user_functions};
 use crate::allocator;
 use crate::os::elf_symbols::{self, ElfSymbols};
 use crate::os::executable;
@@ -44,8 +44,7 @@ pub(super) fn for_each_allocator(
         true => String::from_utf8_lossy(&executable::path()).into_owned(),
         false => path.to_string_lossy().into_owned(),
     };
-    let named = NAMED.get().map_or(&[][..], Vec::as_slice).iter();
-    let named: Vec<_> = named.filter(|it| it.is_in(name.as_bytes())).collect();
+    let named: Vec<_> = user_functions::in_module(module).collect();
     // In a running process, the functions behind `malloc` are tapped as all others.
     let serves = cfg!(feature = "attach")
         && allocator::next_library().is_some_and(|library| library == module.path());

@@ -20,7 +20,8 @@ use heapprof_core::NumberHasher;
 use heapprof_format::AttachPatch;
 
 use super::plan::{PatchPlan, StubCode};
-use super::{TapOutcome, for_each_allocator};
+use super::user_functions::{self, NamedFunctions};
+use super::{TapOutcome, for_each_allocator, note_absent_modules};
 use crate::os::diagnostics;
 use crate::os::link_map::{self, Module};
 use crate::recording::attach_block::{Changes, heapprof_attach_block as BLOCK};
@@ -49,6 +50,8 @@ struct TappedModule {
     identity: usize,
     /// See [`head_of`].
     head: u64,
+    /// The functions that the user named in it.
+    named: Vec<&'static NamedFunctions>,
     /// The numbers of the allocators in the attach block, each with its code.
     groups: Vec<(u16, StubCode)>,
     /// The allocators in words.
@@ -83,12 +86,13 @@ pub(super) fn lock() -> Option<MutexGuard<'static, Attached>> {
 
 /// Before a recording: prepares the taps of all allocators, those of the library that serves the
 /// program among them. No entry is changed yet. Taps of an earlier recording stay valid.
-/// `is_quiet`: no thread is in code of an earlier recording. Calls `begin` while the loader's list
-/// is that of the result.
+/// `is_quiet`: no thread is in code of an earlier recording. `named`: functions that the user
+/// names. Calls `begin` while the loader's list is that of the result.
 ///
 /// # Errors
 /// Why the process cannot be recorded.
-pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Tapped, String> {
+pub(crate) fn prepare(is_quiet: bool, named: &str, begin: fn()) -> Result<Tapped, String> {
+    user_functions::set(named)?;
     // A process that was forked while another thread had the lock cannot be attached to.
     let mut attached = lock().ok_or("another thread was opening a library when it was forked")?;
     let mut refused = None;
@@ -124,6 +128,7 @@ pub(crate) fn prepare(is_quiet: bool, begin: fn()) -> Result<Tapped, String> {
                 }
             }
         }
+        note_absent_modules();
         begin();
     });
     let modules = attached.modules.iter();
@@ -176,6 +181,7 @@ impl Attached {
                 bias: module.address(0),
                 identity: module.identity(),
                 head,
+                named: user_functions::in_module(module).collect(),
                 groups,
                 allocators: tapped.collect(),
                 maps: (outcomes.iter())
@@ -186,11 +192,14 @@ impl Attached {
     }
 
     /// While no entry is changed: removes the modules that are gone, or have another one at their
-    /// place. Returns their code. The loader's list does not change meanwhile.
+    /// place, and those in which the user names other functions than before. Returns their code.
+    /// The loader's list does not change meanwhile.
     fn take_replaced(&mut self) -> Vec<StubCode> {
         let memory = Memory::open();
-        let stays = |known: &TappedModule, module: &Module| head_of(module, &memory) == known.head;
-        self.take_unless(stays)
+        self.take_unless(|known, module| {
+            head_of(module, &memory) == known.head
+                && user_functions::in_module(module).eq(known.named.iter().copied())
+        })
     }
 
     /// During a recording: removes the modules that are gone, or have one of these at their place,

@@ -1,11 +1,46 @@
-//! Named functions: the functions of an allocator that the user names in `HEAPPROF_TAP`.
+//! Named functions: the functions of an allocator that the user names in `HEAPPROF_TAP`, or for
+//! `heapprof attach`.
+//!
+//! Danger: lists of functions are read without a lock, so no list is ever freed. A list differs
+//! from the one before it only if the user names other functions when he attaches again.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::hooks::taps::functions::Call::{
     self, Allocate, AllocateArray, AllocateInto, Free, Resize,
 };
+use crate::os::executable;
+use crate::os::link_map::Module;
+
+/// The list; null: the user names none.
+static NAMED: AtomicPtr<Vec<NamedFunctions>> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Returns the functions that the user names.
+pub(super) fn all() -> &'static [NamedFunctions] {
+    // SAFETY: null, or a list that `set` has leaked and nobody changes.
+    let named = unsafe { NAMED.load(Ordering::Acquire).as_ref() };
+    named.map_or(&[], Vec::as_slice)
+}
+
+/// Returns those of a module.
+pub(super) fn in_module(module: &Module) -> impl Iterator<Item = &'static NamedFunctions> {
+    all().iter().filter(|named| named.is_of(module))
+}
+
+/// Reads the functions that the user names. An empty text names none.
+///
+/// # Errors
+/// As [`parse`]; then the functions are those of before.
+pub(super) fn set(value: &str) -> Result<(), String> {
+    let named = parse(value)?;
+    if named != all() {
+        NAMED.store(Box::into_raw(Box::new(named)), Ordering::Release);
+    }
+    Ok(())
+}
 
 /// The functions of an allocator in one module.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedFunctions {
     /// The module's file name, or the end of its path.
     module: String,
@@ -31,7 +66,7 @@ const USABLE_SIZE: &str = "malloc_usable_size";
 ///
 /// # Errors
 /// The part that is wrong, and the reason, in words.
-pub(super) fn parse(value: &str) -> Result<Vec<NamedFunctions>, String> {
+fn parse(value: &str) -> Result<Vec<NamedFunctions>, String> {
     let modules = value.split(';').filter(|each| !each.is_empty());
     modules.map(parse_one).collect()
 }
@@ -70,13 +105,20 @@ fn parse_one(text: &str) -> Result<NamedFunctions, String> {
 
 impl NamedFunctions {
     /// Returns the module's file name, or the end of its path.
-    #[cfg(not(feature = "attach"))]
     pub(super) fn module(&self) -> &str {
         &self.module
     }
 
+    /// Returns true if the functions are those of a module.
+    pub(super) fn is_of(&self, module: &Module) -> bool {
+        match module.is_program() {
+            true => self.is_in(&executable::path()),
+            false => self.is_in(module.path().to_bytes()),
+        }
+    }
+
     /// Returns true if the path is the module's.
-    pub(super) fn is_in(&self, path: &[u8]) -> bool {
+    fn is_in(&self, path: &[u8]) -> bool {
         let rest = path.strip_suffix(self.module.as_bytes());
         rest.is_some_and(|rest| rest.is_empty() || rest.ends_with(b"/"))
     }

@@ -10,7 +10,7 @@ use heapprof_symbolizer::attach::{
 use heapprof_symbolizer::control::Attached;
 
 use crate::cli::inputs::signals::Signals;
-use crate::cli::options::quantity;
+use crate::cli::options::{quantity, taps};
 use crate::cli::output::detached::{check_end, check_log, milliseconds, tell_end};
 use crate::cli::output::failure::Failure;
 
@@ -36,16 +36,23 @@ pub(crate) struct Args {
     pid: u32,
 
     /// Mean number of bytes between two samples, such as 64KiB; 1 records every allocation
+    /// [default: 524288; the process's own if it runs under libheapprof.so]
     #[arg(
-        short, long, value_name = "BYTES", value_parser = quantity::bytes, default_value = "524288",
+        short, long, value_name = "BYTES", value_parser = quantity::bytes,
         allow_negative_numbers = true
     )]
-    interval: u64,
+    interval: Option<u64>,
 
     /// Begin the log's name so: PREFIX.heaplog; in a folder that exists, its name is the default
     /// [default: ./heapprof.PROGRAM.PID]
     #[arg(short = 'o', long, value_name = "PREFIX", visible_alias = "output")]
     prefix: Option<PathBuf>,
+
+    /// Also record an allocator of the program's own by its functions; MODULE is the name of a
+    /// library's file, or of the program's. KIND is malloc, calloc, realloc, free, memalign,
+    /// posix_memalign or malloc_usable_size. May be given several times
+    #[arg(long, value_name = taps::SYNTAX, value_parser = taps::parse)]
+    tap: Vec<String>,
 
     /// Detach after that time, such as 60s [default: when Ctrl-C is pressed]
     #[arg(long = "for", value_name = "TIME", value_parser = quantity::time, allow_negative_numbers = true)]
@@ -56,6 +63,8 @@ pub(crate) struct Args {
     leave: bool,
 }
 
+/// Mean number of bytes between two samples by default: as that of the preloaded library.
+const INTERVAL: u64 = 512 << 10;
 /// Most frames of a stack.
 const DEPTH: u32 = 512;
 /// The time between two looks at the process.
@@ -65,10 +74,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let refused = |why| Failure::Refused { pid: args.pid, why };
     let signals = Signals::block();
     let request = AttachRequest {
-        interval: args.interval,
+        interval: args.interval.unwrap_or(INTERVAL),
         depth: DEPTH,
         folder: folder(args.pid),
         name: prefix(args.prefix.as_deref()),
+        taps: taps::joined(&args.tap).unwrap_or_default(),
         library: library()?,
     };
     let recording = match attach::attach(args.pid, &request) {
@@ -139,7 +149,9 @@ fn start(args: &Args) -> Result<(), String> {
     let process = Attached::to(args.pid).map_err(|why| {
         format!("it runs under libheapprof.so, which records it from its start if nobody has stopped that: {why}")
     })?;
-    process.ask(&format!("interval {}", args.interval))?;
+    if let Some(interval) = args.interval {
+        process.ask(&format!("interval {interval}"))?;
+    }
     let answer = process.ask("start")?;
     eprintln!(
         "heapprof: process {} runs under libheapprof.so already: {}; heapprof ctl {} stop ends that",
@@ -147,9 +159,18 @@ fn start(args: &Args) -> Result<(), String> {
         Printable(&answer),
         args.pid
     );
-    if args.time.is_some() || args.prefix.is_some() {
+    let is_set = [
+        ("--for", args.time.is_some()),
+        ("-o", args.prefix.is_some()),
+        ("--tap", !args.tap.is_empty()),
+    ];
+    let without_effect: Vec<_> = (is_set.iter())
+        .filter_map(|&(name, is_set)| is_set.then_some(name))
+        .collect();
+    if !without_effect.is_empty() {
         eprintln!(
-            "heapprof: --for and -o change nothing there: its own log goes on, which heapprof ctl {} status names",
+            "heapprof: without effect there: {}; its own log goes on, which heapprof ctl {} status names",
+            without_effect.join(", "),
             args.pid
         );
     }

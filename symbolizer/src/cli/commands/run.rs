@@ -1,5 +1,6 @@
 //! `heapprof run`: runs a program under the profiler, and prints a summary at its end.
 
+mod crash;
 mod gate;
 mod large_logs;
 mod library;
@@ -28,6 +29,7 @@ use crate::cli::options::limit;
 use crate::cli::options::measure::SumArg;
 use crate::cli::options::quantity::interval;
 use crate::cli::options::symbols::SymbolArgs;
+use crate::cli::options::taps;
 use crate::cli::options::variables;
 use crate::cli::output::failure::Failure;
 use crate::cli::output::{memory_bound, say};
@@ -73,6 +75,11 @@ pub(crate) struct Args {
     /// [default: jemalloc; program if it calls functions that only its own allocator has]
     #[arg(long, value_name = "ALLOCATOR")]
     allocator: Option<Allocator>,
+
+    /// Also record an allocator of the program's own by its functions, as HEAPPROF_TAP names them;
+    /// may be given several times
+    #[arg(long, value_name = taps::SYNTAX, value_parser = taps::parse)]
+    tap: Vec<String>,
 
     /// Replace the files of an earlier run with that prefix, instead of ending with status 1 if
     /// there are any
@@ -193,7 +200,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(why) = program.obstacle() {
         return Err(Failure::Program { program: path, why });
     }
-    let taps_are_off = std::env::var_os("HEAPPROF_TAP").is_some_and(|value| value == "0");
+    let taps_are_off =
+        args.tap.is_empty() && std::env::var_os("HEAPPROF_TAP").is_some_and(|value| value == "0");
     if let Some(allocator) = program
         .own_allocator()
         .filter(|allocator| taps_are_off || !is_tapped(allocator))
@@ -252,6 +260,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(allocator) = args.allocator {
         command.env("HEAPPROF_ALLOCATOR", allocator.value());
     }
+    if let Some(taps) = taps::joined(&args.tap) {
+        command.env("HEAPPROF_TAP", taps);
+    }
     if let Some(only) = &args.only {
         command.env("HEAPPROF_ONLY", only);
     }
@@ -303,7 +314,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     memory_bound::keep_status(as_shells_say(status));
     let places = SymbolArgs::keeping_names(!args.no_kept_names);
     match args.quiet {
-        false => summary::show(&records, &unsampled, others, &places),
+        false => {
+            summary::show(&records, &unsampled, others, &places);
+            crash::advise(status.signal(), records.log.as_deref());
+        }
         true if !args.no_kept_names => summary::keep_names(&records, &unsampled, &places),
         true => {}
     }
