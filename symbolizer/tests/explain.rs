@@ -277,6 +277,25 @@ fn the_rate_of_a_block_that_grows_has_an_interval() {
     assert!(text.contains("/s ± "), "{text}");
 }
 
+/// Churn that costs the program no time to speak of is no finding.
+#[test]
+fn a_little_churn_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (blocks, findings) in [(1000, 0), (20_000, 1)] {
+        let mut log = crate::common::LogBuilder::new(1);
+        let stack = log.stack(&[0x7777_0000_3010, 0x7777_0000_1010]);
+        for _ in 0..blocks {
+            let block = log.alloc(stack, 100);
+            log.free(block);
+            log.wait(MS);
+        }
+        let file = crate::common::write(folder.path(), "churn.heaplog", &log.end());
+        let document = json(&["explain", "--json", &file.display().to_string()]);
+        let churn = document["churn"].as_array().expect("churn");
+        assert_eq!(churn.len(), findings, "{churn:?}");
+    }
+}
+
 /// Two sites with churn: `grow` calls realloc, and `copy` malloc. A perf map has their names.
 #[test]
 fn churn_by_realloc_says_so() {

@@ -45,6 +45,9 @@ const HIGH: f64 = 0.5;
 const SHORT_S: f64 = 10.0;
 /// The part of all allocations of which most are temporary that is worth a finding.
 const MUCH_CHURN: f64 = 0.1;
+/// The fewest temporary bytes of a site that are worth a finding: 64 Ki blocks of 16 bytes take a
+/// millisecond or two.
+const LEAST_CHURN: f64 = (1 << 20) as f64;
 /// The fewest samples by which a program without findings is well. Five samples that stay show a
 /// leak ([`kind`]): of a hundred, that is a twentieth of all bytes.
 const FEW_SAMPLES: u64 = 100;
@@ -451,8 +454,11 @@ fn peak_step(profile: &Profile) -> Option<usize> {
 
 fn churn(profile: &Profile, symbols: &Symbols, map: &SiteMap, sites: &[SiteSum]) -> Vec<Churn> {
     let all: f64 = sites.iter().map(|sum| sum.allocated).sum();
-    let is_much =
-        |sum: &SiteSum| sum.allocated > MUCH_CHURN * all && sum.temporary > MOSTLY * sum.allocated;
+    let is_much = |sum: &SiteSum| {
+        sum.allocated > MUCH_CHURN * all
+            && sum.temporary > MOSTLY * sum.allocated
+            && sum.temporary >= LEAST_CHURN
+    };
     let of_site = |(site, sum): (usize, &SiteSum)| {
         let (mut reallocs, mut reallocated) = (Amount::default(), 0.0);
         for (index, row) in profile.rows.iter().enumerate() {
