@@ -162,27 +162,42 @@ fn what_may_have_two_causes_is_read_or_not_explained() {
     panic!("whole; MiB of the block, of the pool, and not explained: {seen:?}");
 }
 
-/// A program that ends as soon as it has touched half of a mapping.
+/// A program that ends as soon as it has touched half of a mapping of so many MiB.
 const ENDS: &str = r#"
     #include <stdlib.h>
     #include <string.h>
     #include <sys/mman.h>
     static char *volatile kept;
-    int main(void) {
-        size_t bytes = 32 << 20;
+    int main(int argc, char **argv) {
+        size_t bytes = (size_t)atoi(argv[argc - 1]) << 20;
         kept = malloc(1000);
         memset(mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, bytes / 2);
         return 0;
     }
 "#;
 
-/// The first detail of a program that ends at once is that of its end.
+/// The first detail of a program that ends at once is that of its end. A small program without
+/// samples has none, because a detail takes time.
 #[test]
 fn a_program_that_ends_at_once_has_all_lines() {
-    let ran = Run::compiled("ends", ENDS, &[]).interval(1).run().well();
-    let (lines, resident) = ran.waterfall("end");
-    assert_near("the mapping", lines["mapped"], 16.0 * MIB);
-    assert!(lines["not_explained"].abs() < 0.01 * resident, "{lines:?}");
+    for (mib, interval, has_detail) in [
+        ("32", 1, true),
+        ("2", 1, true),
+        ("32", 1 << 40, true),
+        ("2", 1 << 40, false),
+    ] {
+        let run = Run::compiled("ends", ENDS, &[]).arg(mib).interval(interval);
+        let ran = run.run().well();
+        let log = ran.log().whole();
+        let last = log.readings().last().expect("one at the end");
+        assert_eq!(last.has_own_detail(), has_detail, "{mib} MiB, {interval}");
+        if has_detail {
+            let (lines, resident) = ran.waterfall("end");
+            let half = mib.parse::<f64>().expect("a number") * MIB / 2.0;
+            assert_near("the mapping", lines["mapped"], half);
+            assert!(lines["not_explained"].abs() < 0.01 * resident, "{lines:?}");
+        }
+    }
 }
 
 /// Allocates half a million blocks in a second or two.

@@ -66,8 +66,9 @@ impl CgroupMemory {
 }
 
 impl LimitedCgroup {
-    /// Searches for the cgroup with the least room.
-    pub(crate) fn search() -> Option<LimitedCgroup> {
+    /// Searches for the cgroup with the least room. Returns it with its bytes and limits, without
+    /// the numbers of events.
+    pub(crate) fn search() -> Option<(LimitedCgroup, CgroupMemory)> {
         let text = |file: &str, most: usize| {
             let mut read = |file: File| file.read_up_to(most, 0).ok().filter(|it| !it.is_empty());
             let text = procfs::in_file_of_process(file, &mut read)?;
@@ -86,10 +87,9 @@ impl LimitedCgroup {
         });
         let with_room = levels.filter_map(|level| {
             let memory = level.limits();
-            memory.used.map(|_| (level, memory.room()))
+            memory.used.map(|_| (level, memory))
         });
-        let least = with_room.min_by_key(|&(_, room)| room);
-        least.map(|(level, _)| level)
+        with_room.min_by_key(|(_, memory)| memory.room())
     }
 
     fn used(&self) -> Option<u64> {
@@ -151,7 +151,11 @@ impl LimitedCgroup {
 
     /// Reads the numbers. Takes no memory.
     pub(crate) fn read(&self) -> CgroupMemory {
-        let limits = self.limits();
+        self.with_events(self.limits())
+    }
+
+    /// Reads the numbers of events, and adds them to the others.
+    pub(crate) fn with_events(&self, limits: CgroupMemory) -> CgroupMemory {
         if self.version == CgroupVersion::One {
             return CgroupMemory {
                 max_events: only_number(self.file("memory.failcnt", &mut [0; 64])),

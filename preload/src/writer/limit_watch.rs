@@ -45,6 +45,8 @@ pub(super) struct LimitWatch {
     cgroup: Option<LimitedCgroup>,
     /// The numbers of the cgroup when it was found.
     first_of_cgroup: CgroupMemory,
+    /// The numbers of the cgroup that the last search has read, for the reading that follows.
+    searched: Option<CgroupMemory>,
     /// The limit that was used most when all were read.
     nearest: Option<Use>,
     alarm: LimitAlarm,
@@ -59,6 +61,7 @@ impl LimitWatch {
         LimitWatch {
             cgroup: None,
             first_of_cgroup: CgroupMemory::default(),
+            searched: None,
             nearest: None,
             alarm: LimitAlarm::default(),
             next_look_ns: now_ns.saturating_add(FIRST_NS),
@@ -96,18 +99,21 @@ impl LimitWatch {
     pub(super) fn search(&mut self) {
         self.is_searched = true;
         let found = LimitedCgroup::search();
-        if let Some(found) = &found
-            && !self.cgroup.as_ref().is_some_and(|last| last.is(found))
+        let found = found.map(|(cgroup, limits)| (cgroup.with_events(limits), cgroup));
+        let (memory, cgroup) = found.unzip();
+        if let (Some(memory), Some(cgroup)) = (memory, &cgroup)
+            && !self.cgroup.as_ref().is_some_and(|last| last.is(cgroup))
         {
-            self.first_of_cgroup = found.read();
+            self.first_of_cgroup = memory;
         }
-        self.cgroup = found;
+        (self.searched, self.cgroup) = (memory, cgroup);
     }
 
     /// Reads the limits, and the use of the cgroup's, into a reading.
     pub(super) fn read(&mut self, reading: &mut MemoryReading) {
         if let Some(cgroup) = &self.cgroup {
-            let memory = cgroup.read().since(self.first_of_cgroup);
+            let memory = self.searched.take().unwrap_or_else(|| cgroup.read());
+            let memory = memory.since(self.first_of_cgroup);
             reading.set(Field::CgroupUsed, memory.used);
             reading.set(Field::CgroupFiles, memory.files);
             reading.set(Field::CgroupMax, memory.max);

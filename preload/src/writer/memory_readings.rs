@@ -47,6 +47,10 @@ const ROLLUP_PAGE_NS: u64 = 100;
 const SHORT_ROLLUP_NS: u64 = 100_000_000;
 /// Resident bytes up to which the first detail may be taken at the end of the process.
 const SMALL: u64 = 64 << 20;
+/// Resident bytes from which a process without samples has a detail at its end. A build starts
+/// thousands of processes below, in which a detail would take a quarter of the time that this
+/// library takes to start and to end.
+const LITTLE: u64 = 16 << 20;
 /// How often a detail is read until the allocator's bytes stay the same meanwhile.
 const MOST_ATTEMPTS: u32 = 4;
 /// The part of these bytes, one in so many, up to which a change counts as the same.
@@ -102,6 +106,8 @@ pub(super) enum Cause {
     Request,
     /// The end of the log.
     End,
+    /// The end of a log without samples.
+    EndWithoutSamples,
     /// The end of a forked child's log.
     EndOfChild,
 }
@@ -272,6 +278,9 @@ impl MemoryReadings {
             || self.detail.is_none() && reading.get(Field::Resident) < Some(SMALL);
         match cause {
             Cause::End => is_first_of_small(),
+            Cause::EndWithoutSamples => {
+                is_first_of_small() && reading.get(Field::Resident) >= Some(LITTLE)
+            }
             Cause::EndOfChild => is_long && is_first_of_small(),
             Cause::LastDumpOfChild => is_long,
             Cause::Dump | Cause::Request => true,

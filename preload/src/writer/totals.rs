@@ -100,9 +100,10 @@ impl Writer {
     /// Logs the reading at the end, with a marker for each share of a limit that growth has passed
     /// since the last reading.
     pub(super) fn log_last_memory(&mut self) {
-        let cause = match self.is_forked_child() {
-            true => Cause::EndOfChild,
-            false => Cause::End,
+        let cause = match (self.is_forked_child(), self.sampled_allocs) {
+            (true, _) => Cause::EndOfChild,
+            (false, 0) => Cause::EndWithoutSamples,
+            (false, _) => Cause::End,
         };
         let Some(reading) = self.log_memory(cause) else {
             return;
