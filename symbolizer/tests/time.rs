@@ -350,13 +350,13 @@ fn a_timeline_is_the_truth_at_every_step() {
         [
             "highest peaks, each with those that grew most; `heapprof top --at \"peak near 2.010000s\"` shows one:",
             "  2.010000 s: 1.1 MiB in use, 976.6 KiB more than at 2.001000 s",
-            "     100 %   976.6 KiB  [0x1020]",
+            "     100 % of that, to  976.6 KiB  [0x1020]",
             "  2.000000 s: 1.1 MiB in use, 1.1 MiB more than at 0.000000 s",
-            "      87 %   976.6 KiB  [0x1020]",
-            "       9 %    97.7 KiB  [0x1000]",
-            "       4 %    48.8 KiB  [0x1010]",
+            "      87 % of that, to  976.6 KiB  [0x1020]",
+            "       9 % of that, to   97.7 KiB  [0x1000]",
+            "       4 % of that, to   48.8 KiB  [0x1010]",
             "  2.020000 s: 1.1 MiB in use, 976.6 KiB more than at 2.011000 s",
-            "     100 %   976.6 KiB  [0x1020]",
+            "     100 % of that, to  976.6 KiB  [0x1020]",
         ]
     );
     let svg = folder.path().join("t.svg");

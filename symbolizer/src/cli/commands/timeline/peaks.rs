@@ -148,11 +148,12 @@ pub(super) fn write(peaks: &[Peak], at: &str, out: &mut impl Write) -> io::Resul
         let line = format!("  {}: {in_use} in use{from}", seconds(&spike.peak));
         write_wrapped(&line, 5, stdout_width(), out)?;
         for maker in makers {
+            // The line above has the rise.
             let share = match rise > 0.0 {
-                true => format!("{:.0} %", maker.rise / rise * 100.0),
+                true => format!("{:>4.0} % of that, to ", maker.rise / rise * 100.0),
                 false => String::new(),
             };
-            let head = format!("    {share:>6}  {:>10}  ", Bytes(maker.in_use).to_string());
+            let head = format!("    {share}{:>10}  ", Bytes(maker.in_use).to_string());
             let name = Printable(&maker.name).to_string();
             let name = match stdout_width() {
                 Some(width) => cut_middle(&name, width.saturating_sub(head.len()).max(16)),
